@@ -1,0 +1,41 @@
+# Everything a newcomer needs: `make lab` and `make test` set up what they use.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: env lab test demo lint types walls unit clean
+
+env: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "mtplab needs Python 3.10 or newer; run make PYTHON=python3.11 env"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[pipeline,dev]'
+	@touch $@
+
+lab: env
+	@$(BIN)/mtplab lab
+
+demo: env
+	@$(BIN)/mtplab run --standin $(or $(SCENARIO),normal)
+
+test: lint types walls unit
+
+lint: env
+	$(BIN)/ruff check .
+
+types: env
+	$(BIN)/mypy
+
+walls: env
+	$(BIN)/lint-imports
+
+unit: env
+	$(BIN)/python -m pytest
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info

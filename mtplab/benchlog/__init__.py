@@ -1,0 +1,1 @@
+"""What a benchmark log says, and whether the requested delegate really ran."""

@@ -1,0 +1,1 @@
+"""The phone, seen through adb."""

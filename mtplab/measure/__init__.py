@@ -1,0 +1,1 @@
+"""Figures, rounds, comparability, pitfalls and the conclusion."""

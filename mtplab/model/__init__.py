@@ -1,0 +1,1 @@
+"""The model in torch: backbone, draft heads, freezing, training, prompt sets."""

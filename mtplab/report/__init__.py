@@ -1,0 +1,1 @@
+"""Sessions as tables and JSON, for people and for scripts."""

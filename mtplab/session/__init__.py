@@ -1,0 +1,1 @@
+"""What happened: the vocabulary that all rooms share."""

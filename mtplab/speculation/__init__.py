@@ -1,0 +1,1 @@
+"""The theory of speculative decoding, and decoding itself over any runtime."""

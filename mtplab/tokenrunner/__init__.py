@@ -1,0 +1,1 @@
+"""The command-line inference process that prints the token protocol."""

@@ -1,0 +1,1 @@
+"""The terminal lab: a viewer of a session's journal."""
