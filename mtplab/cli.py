@@ -1,0 +1,1 @@
+"""The command table: one thin line per command, each calling into a room."""
