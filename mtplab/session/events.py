@@ -1,0 +1,266 @@
+"""The typed events of a session: all that the lab ever knows arrives as one of these."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Union
+
+import msgspec
+
+from mtplab.session.identity import Identity, Policy
+
+SCHEMA = 1
+
+StageStatus = Literal["pending", "running", "done", "cached", "failed", "cancelled", "skipped"]
+Level = Literal["info", "warning", "error"]
+
+
+class Fact(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing known of the device, or None with the reason why it is not."""
+
+    value: str | int | float | bool | None = None
+    source: str = ""
+    reason: str | None = None
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="k"):
+    """Base of all events; `t` is host monotonic time in seconds."""
+
+    t: float
+
+
+class DeviceSeen(Event, frozen=True, kw_only=True, tag="device"):
+    """The phone was identified: its identity and the facts behind it."""
+
+    identity: Identity
+    facts: dict[str, Fact] = {}
+
+
+class LinkChanged(Event, frozen=True, kw_only=True, tag="link"):
+    """The connection to the phone came, went or came back."""
+
+    state: Literal["connected", "lost", "returned", "closed"]
+    reason: str = ""
+
+
+class Heat(Event, frozen=True, kw_only=True, tag="heat"):
+    """One sample of the phone's temperatures (°C), thermal status and clocks (kHz, current and maximum)."""
+
+    zones: dict[str, float | None] = {}
+    skin_c: float | None = None
+    status: int | None = None
+    headroom: float | None = None
+    clocks_khz: dict[str, tuple[int | None, int | None]] = {}
+
+
+class HostLoad(Event, frozen=True, kw_only=True, tag="host"):
+    """How busy the host was: a busy host spoils conversions and arrival stamps."""
+
+    cpu_percent: float
+    memory_available_bytes: int
+    temperature_c: float | None = None
+
+
+class Throttled(Event, frozen=True, kw_only=True, tag="throttle"):
+    """Throttling began or ended, with the evidence."""
+
+    began: bool
+    evidence: str
+
+
+class Marker(Event, frozen=True, kw_only=True, tag="marker"):
+    """A place on the time axis worth finding again."""
+
+    label: str
+    kind: Literal["user", "verdict", "throttle", "link", "round"] = "user"
+
+
+class Message(Event, frozen=True, kw_only=True, tag="message"):
+    """A sentence for the person at the bench."""
+
+    text: str
+    level: Level = "info"
+
+
+class Gap(Event, frozen=True, kw_only=True, tag="gap"):
+    """A span in which something was not recorded, and why."""
+
+    what: str
+    reason: str
+    seconds: float
+
+
+class RunStarted(Event, frozen=True, kw_only=True, tag="run"):
+    """A pipeline run began: its stages in order, its policy and what it deploys."""
+
+    run: str
+    stages: list[str]
+    policy: Policy
+    model: str
+    head: str
+    recipe: str
+
+
+class RunEnded(Event, frozen=True, kw_only=True, tag="run_end"):
+    """A pipeline run ended."""
+
+    run: str
+    outcome: Literal["done", "failed", "cancelled"]
+    exit_code: int
+    reason: str | None = None
+
+
+class StageChanged(Event, frozen=True, kw_only=True, tag="stage"):
+    """A stage changed its status; `seconds` is what it took (of the earlier run when cached)."""
+
+    name: str
+    status: StageStatus
+    seconds: float | None = None
+    reason: str | None = None
+
+
+class StageProgress(Event, frozen=True, kw_only=True, tag="progress"):
+    """How far a running stage is."""
+
+    name: str
+    done: float
+    total: float | None = None
+    unit: str = ""
+    note: str = ""
+    eta_s: float | None = None
+
+
+class StageReport(Event, frozen=True, kw_only=True, tag="stage_report"):
+    """What a stage found out: its figures (JSON values) and one line for people."""
+
+    name: str
+    figures: dict[str, Any]
+    summary: str = ""
+
+
+class Artefact(Event, frozen=True, kw_only=True, tag="artefact"):
+    """A file that a stage made, by content."""
+
+    name: str
+    sha256: str
+    size_bytes: int
+
+
+class LogOpened(Event, frozen=True, kw_only=True, tag="log"):
+    """A benchmark log began: which graph, which accelerator was asked for, by which command."""
+
+    log: str
+    graph: str
+    requested: str
+    command: str
+    file: str | None = None
+
+
+class LogLine(Event, frozen=True, kw_only=True, tag="line"):
+    """One cleaned line of a log; `n` counts from 1 within the log."""
+
+    log: str
+    n: int
+    text: str
+    stream: Literal["stdout", "stderr", "merged"] = "merged"
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+    """The line that proves a verdict."""
+
+    line: int
+    text: str
+    rule: str
+
+
+class VerdictReached(Event, frozen=True, kw_only=True, tag="verdict"):
+    """What a log proves so far about the delegate; `provisional` until the log has ended."""
+
+    log: str
+    graph: str
+    requested: str
+    verdict: str
+    provisional: bool
+    complete: bool = False
+    delegated_nodes: int | None = None
+    total_nodes: int | None = None
+    partitions: int | None = None
+    reason: str | None = None
+    cause: str | None = None
+    cure: str | None = None
+    evidence: list[Evidence] = []
+    findings: list[str] = []
+    figures: dict[str, float | int | None] = {}
+
+
+class Figure(msgspec.Struct, frozen=True, kw_only=True):
+    """A measured figure with its 95 % interval; `value` None means it could not be had, for `reason`."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    n: int | None = None
+    unit: str = ""
+    evidence: str = ""
+    reason: str | None = None
+
+
+class RoundMeasured(Event, frozen=True, kw_only=True, tag="round"):
+    """One round of one configuration: heat around it, marks, and what each prompt gave (R15, R16)."""
+
+    configuration: str
+    index: int
+    order: int
+    marks: list[str] = []
+    skin_before_c: float | None = None
+    skin_max_c: float | None = None
+    skin_after_c: float | None = None
+    prompts: list[dict[str, Any]] = []
+
+
+class ConfigurationMeasured(Event, frozen=True, kw_only=True, tag="configuration"):
+    """The figures of one configuration over all its rounds."""
+
+    name: str
+    figures: dict[str, Figure]
+    per_class: dict[str, dict[str, Figure]] = {}
+    counts: list[int] = []
+    counts_per_class: dict[str, list[int]] = {}
+
+
+class Concluded(Event, frozen=True, kw_only=True, tag="conclusion"):
+    """What the measurement says, in one sentence and per scenario (R20)."""
+
+    text: str
+    scenarios: list[dict[str, Any]] = []
+    exactness: dict[str, Any] = {}
+    predicted: dict[str, Any] = {}
+
+
+class PitfallFound(Event, frozen=True, kw_only=True, tag="pitfall"):
+    """A known way to fool oneself, found in this session, with its evidence (R22)."""
+
+    pitfall: str
+    text: str
+    evidence: str
+
+
+AnyEvent = Union[  # noqa: UP007 - msgspec needs the runtime union on Python 3.10 too
+    DeviceSeen, LinkChanged, Heat, HostLoad, Throttled, Marker, Message, Gap, RunStarted, RunEnded,
+    StageChanged, StageProgress, StageReport, Artefact, LogOpened, LogLine, VerdictReached, RoundMeasured,
+    ConfigurationMeasured, Concluded, PitfallFound,
+]  # fmt: skip
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True):
+    """First line of a journal: how to read the rest, and where its clock stands."""
+
+    schema: int
+    session: str
+    created_utc: str
+    t0: float
+    versions: dict[str, str] = {}
+    format: str = "mtplab-journal"
+
+
+encoder = msgspec.json.Encoder()
+decoder = msgspec.json.Decoder(AnyEvent)

@@ -1,0 +1,54 @@
+"""Who was measured and under which policy: the five metadata, the policy and their hashes."""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """The device and build behind every figure (R21). None means *unknown*; AICore may be the value "absent"."""
+
+    device_model: str | None = None
+    os_version: str | None = None
+    aicore_version: str | None = None
+    quantisation: str | None = None
+    gamma: int | None = None
+    temperature: float | None = None
+    simulated: bool = False
+    scenario: str | None = None
+    build_fingerprint: str | None = None
+    soc: str | None = None
+    serial_hash: str | None = None
+    model: str | None = None
+    head: str | None = None
+
+    def missing(self) -> list[str]:
+        """Names of the metadata that every figure needs and this record lacks (R21)."""
+        needed = ("device_model", "os_version", "aicore_version", "quantisation", "gamma", "temperature")
+        return [name for name in needed if getattr(self, name) is None]
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """What stays fixed for a whole measurement round (R4); a change starts a new round."""
+
+    temperature: float = 0.0
+    top_k: int = 1
+    draft_length: str = "fixed:3"
+    seed: int = 0
+    output_limit: int = 48
+    prompt_set: str = "demo"
+    prompt_set_sha256: str | None = None
+    threads: int = 2
+    core_mask: str | None = None
+
+    @property
+    def gamma(self) -> int | None:
+        """Draft length where the policy fixes one, else None."""
+        kind, _, value = self.draft_length.partition(":")
+        return int(value) if kind == "fixed" and value.isdigit() else None
+
+    def sha256(self) -> str:
+        """Hash by which two measurement rounds are known to share a policy."""
+        return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()

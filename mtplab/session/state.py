@@ -1,0 +1,225 @@
+"""LabState: everything the screen and the reports show, reduced from events and nothing else."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from mtplab.session import events as ev
+from mtplab.session.heat import HeatHistory
+from mtplab.session.identity import Identity, Policy
+
+VISIBLE_LOG_LINES = 5000
+STATUS_NAMES = ("NONE", "LIGHT", "MODERATE", "SEVERE", "CRITICAL", "EMERGENCY", "SHUTDOWN")
+
+
+class StageView(msgspec.Struct):
+    """A stage as it stands now."""
+
+    name: str
+    status: str = "pending"
+    seconds: float | None = None
+    reason: str | None = None
+    done: float = 0.0
+    total: float | None = None
+    unit: str = ""
+    note: str = ""
+    eta_s: float | None = None
+    began_t: float | None = None
+    figures: dict[str, object] = {}
+    summary: str = ""
+
+
+class LogView(msgspec.Struct):
+    """A benchmark log as read so far; only the last lines are kept here, all stand in the journal."""
+
+    log: str
+    graph: str
+    requested: str
+    command: str
+    lines: deque[ev.LogLine]
+    total_lines: int = 0
+    verdict: ev.VerdictReached | None = None
+
+
+class ConfigurationView(msgspec.Struct):
+    """One measured configuration: its figures and its rounds."""
+
+    name: str
+    figures: dict[str, ev.Figure] = {}
+    per_class: dict[str, dict[str, ev.Figure]] = {}
+    counts: list[int] = []
+    counts_per_class: dict[str, list[int]] = {}
+    rounds: list[ev.RoundMeasured] = []
+
+
+class LabState:
+    """State after the events applied so far; the same events always give the same state."""
+
+    def __init__(self) -> None:
+        self.t0: float | None = None
+        self.t: float | None = None
+        self.event_count = 0
+        self.identity = Identity()
+        self.facts: dict[str, ev.Fact] = {}
+        self.link = "closed"
+        self.link_reason = ""
+        self.heat: ev.Heat | None = None
+        self.heat_history = HeatHistory()
+        self.host: ev.HostLoad | None = None
+        self.throttled: ev.Throttled | None = None
+        self.throttle_events: list[ev.Throttled] = []
+        self.markers: list[ev.Marker] = []
+        self.messages: deque[ev.Message] = deque(maxlen=200)
+        self.gaps: list[ev.Gap] = []
+        self.run: ev.RunStarted | None = None
+        self.run_end: ev.RunEnded | None = None
+        self.stages: dict[str, StageView] = {}
+        self.artefacts: dict[str, ev.Artefact] = {}
+        self.logs: dict[str, LogView] = {}
+        self.current_log: str | None = None
+        self.configurations: dict[str, ConfigurationView] = {}
+        self.conclusion: ev.Concluded | None = None
+        self.pitfalls: list[ev.PitfallFound] = []
+
+    # -- what viewers ask -------------------------------------------------
+    @property
+    def running(self) -> bool:
+        """Whether a run began and has not ended."""
+        return self.run is not None and self.run_end is None
+
+    @property
+    def policy(self) -> Policy | None:
+        """The policy of the current or last run."""
+        return self.run.policy if self.run else None
+
+    @property
+    def verdicts(self) -> list[ev.VerdictReached]:
+        """The newest verdict of every log, in the order the logs began."""
+        return [log.verdict for log in self.logs.values() if log.verdict is not None]
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds between the first event and the last one applied."""
+        return (self.t - self.t0) if self.t is not None and self.t0 is not None else 0.0
+
+    def current_stage(self) -> StageView | None:
+        """The stage that runs now, if any."""
+        return next((s for s in self.stages.values() if s.status == "running"), None)
+
+    # -- the reducer --------------------------------------------------------
+    def apply(self, event: ev.Event) -> None:
+        """Take one event in; unknown kinds cannot occur, the journal refuses them."""
+        if self.t0 is None:
+            self.t0 = event.t
+        self.t = event.t
+        self.event_count += 1
+        _REDUCERS[type(event)](self, event)
+
+    def _device(self, e: ev.DeviceSeen) -> None:
+        self.identity = e.identity
+        self.facts = {**self.facts, **e.facts}
+
+    def _link(self, e: ev.LinkChanged) -> None:
+        self.link, self.link_reason = e.state, e.reason
+
+    def _heat(self, e: ev.Heat) -> None:
+        self.heat = e
+        self.heat_history.add(e)
+
+    def _host(self, e: ev.HostLoad) -> None:
+        self.host = e
+
+    def _throttle(self, e: ev.Throttled) -> None:
+        self.throttled = e if e.began else None
+        self.throttle_events.append(e)
+
+    def _run(self, e: ev.RunStarted) -> None:
+        # A new run is a new measurement round (R4): nothing of an earlier policy may stay beside it.
+        self.run, self.run_end, self.conclusion = e, None, None
+        self.stages = {name: StageView(name=name) for name in e.stages}
+        self.configurations, self.pitfalls, self.artefacts = {}, [], {}
+        self.logs, self.current_log = {}, None
+
+    def _run_end(self, e: ev.RunEnded) -> None:
+        self.run_end = e
+
+    def _stage(self, e: ev.StageChanged) -> None:
+        stage = self.stages.setdefault(e.name, StageView(name=e.name))
+        stage.status, stage.seconds, stage.reason = e.status, e.seconds, e.reason
+        if e.status == "running":
+            stage.began_t = e.t
+        else:
+            stage.eta_s = None
+
+    def _progress(self, e: ev.StageProgress) -> None:
+        stage = self.stages.setdefault(e.name, StageView(name=e.name))
+        stage.done, stage.total, stage.unit, stage.note, stage.eta_s = (
+            e.done,
+            e.total,
+            e.unit,
+            e.note,
+            e.eta_s,
+        )
+
+    def _stage_report(self, e: ev.StageReport) -> None:
+        stage = self.stages.setdefault(e.name, StageView(name=e.name))
+        stage.figures, stage.summary = e.figures, e.summary
+
+    def _artefact(self, e: ev.Artefact) -> None:
+        self.artefacts[e.name] = e
+
+    def _log(self, e: ev.LogOpened) -> None:
+        lines: deque[ev.LogLine] = deque(maxlen=VISIBLE_LOG_LINES)
+        self.logs[e.log] = LogView(log=e.log, graph=e.graph, requested=e.requested, command=e.command, lines=lines)
+        self.current_log = e.log
+
+    def _line(self, e: ev.LogLine) -> None:
+        log = self.logs.get(e.log)
+        if log is not None:
+            log.lines.append(e)
+            log.total_lines = max(log.total_lines, e.n)
+
+    def _verdict(self, e: ev.VerdictReached) -> None:
+        log = self.logs.get(e.log)
+        if log is not None:
+            log.verdict = e
+
+    def _configuration(self, e: ev.ConfigurationMeasured) -> None:
+        view = self.configurations.setdefault(e.name, ConfigurationView(name=e.name))
+        view.figures, view.per_class = e.figures, e.per_class
+        view.counts, view.counts_per_class = e.counts, e.counts_per_class
+
+    def _round(self, e: ev.RoundMeasured) -> None:
+        self.configurations.setdefault(e.configuration, ConfigurationView(name=e.configuration)).rounds.append(e)
+
+    def _conclusion(self, e: ev.Concluded) -> None:
+        self.conclusion = e
+
+
+_REDUCERS: dict[type, Callable[[LabState, Any], None]] = {
+    ev.DeviceSeen: LabState._device,
+    ev.LinkChanged: LabState._link,
+    ev.Heat: LabState._heat,
+    ev.HostLoad: LabState._host,
+    ev.Throttled: LabState._throttle,
+    ev.Marker: lambda s, e: s.markers.append(e),
+    ev.Message: lambda s, e: s.messages.append(e),
+    ev.Gap: lambda s, e: s.gaps.append(e),
+    ev.RunStarted: LabState._run,
+    ev.RunEnded: LabState._run_end,
+    ev.StageChanged: LabState._stage,
+    ev.StageProgress: LabState._progress,
+    ev.StageReport: LabState._stage_report,
+    ev.Artefact: LabState._artefact,
+    ev.LogOpened: LabState._log,
+    ev.LogLine: LabState._line,
+    ev.VerdictReached: LabState._verdict,
+    ev.RoundMeasured: LabState._round,
+    ev.ConfigurationMeasured: LabState._configuration,
+    ev.Concluded: LabState._conclusion,
+    ev.PitfallFound: lambda s, e: s.pitfalls.append(e),
+}
