@@ -1,0 +1,138 @@
+"""Export frozen torch modules to LiteRT graphs with static shapes and an explicit KV cache."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TextIO, cast
+
+import torch
+import torch.nn as nn
+
+from mtplab.litert.errors import LiteRtError
+from mtplab.model.backbone import Backbone, empty_cache
+from mtplab.model.heads import Head
+
+# done, total, what is being done
+Progress = Callable[[int, int, str], None]
+
+PREFILL_SIZES = (64,)
+
+
+def _nothing(done: int, total: int, note: str) -> None:
+    """Progress that nobody watches."""
+
+
+def cache_update_slice(cache: torch.Tensor, new: torch.Tensor, input_pos: torch.Tensor) -> torch.Tensor:
+    """Write new[1,KV,S,HD] at input_pos[0]…: one DYNAMIC_UPDATE_SLICE, where index_copy becomes a scatter."""
+    from litert_torch.generative.custom_ops.dynamic_update_slice import dynamic_update_slice
+
+    zero = torch.zeros((), dtype=torch.int32)
+    return cast(torch.Tensor, dynamic_update_slice(cache, new, [zero, zero, input_pos[0], zero]))
+
+
+def export_head(head: Head, path: Path, progress: Progress = _nothing) -> Path:
+    """Write `head` as signature `draft`: hidden[1,1,D] (and token[1,1]) in, logits[1,γ,V] out."""
+    inputs: dict[str, torch.Tensor] = {"hidden": torch.zeros(1, 1, head.config.d_model)}
+    if head.takes_token:
+        inputs["token"] = torch.zeros(1, 1, dtype=torch.int32)
+    return _convert(head, {"draft": inputs}, path, progress)
+
+
+def export_backbone(
+    backbone: Backbone,
+    path: Path,
+    gamma: int,
+    prefill_sizes: Sequence[int] = PREFILL_SIZES,
+    progress: Progress = _nothing,
+) -> Path:
+    """Write `backbone` with signatures prefill_N, decode and verify (γ+1 positions), weights shared."""
+    context = backbone.config.context
+    sizes = {f"prefill_{size}": size for size in prefill_sizes} | {"decode": 1, "verify": gamma + 1}
+    too_long = [name for name, size in sizes.items() if size > context]
+    if too_long:
+        raise LiteRtError(
+            f"{', '.join(too_long)} cannot be exported for a context of {context} tokens; choose fewer positions."
+        )
+    signatures = {
+        name: {
+            "tokens": torch.zeros(1, size, dtype=torch.int32),
+            "input_pos": torch.arange(size, dtype=torch.int32),
+            **empty_cache(backbone.config),
+        }
+        for name, size in sizes.items()
+    }
+    before = backbone.cache_update
+    backbone.cache_update = cache_update_slice
+    try:
+        return _convert(backbone, signatures, path, progress)
+    finally:
+        backbone.cache_update = before
+
+
+def _convert(
+    module: nn.Module, signatures: dict[str, dict[str, torch.Tensor]], path: Path, progress: Progress
+) -> Path:
+    if module.training:
+        raise LiteRtError(
+            f"{type(module).__name__} is in training mode, so dropout and norm statistics would be exported live; "
+            "freeze it first."
+        )
+    import litert_torch
+
+    converter: Any = litert_torch
+    for name, inputs in signatures.items():
+        converter = converter.signature(name, module, sample_kwargs=inputs)
+    # Per signature one torch export and one lowering; then passes, merge and conversion of the whole.
+    with _watched(progress, total=2 * len(signatures) + 3):
+        try:
+            converter.convert().export(str(path))
+        except Exception as error:
+            reason = str(error).strip().splitlines()
+            raise LiteRtError(
+                f"{type(module).__name__} could not be converted ({type(error).__name__}: "
+                f"{reason[0] if reason else 'no reason given'}); look at its norm layers and dtypes first."
+            ) from error
+    return path
+
+
+_LINE = re.compile(r"\[\s*(START|DONE|FAIL)\s*\]\s+LiteRT-Torch Convert > ([^>()]+?)\s*(?:\(\+.*)?$")
+
+
+class ConverterLines(io.TextIOBase):
+    """Standard output of the converter: passed on, and its [START]/[DONE] lines turned into progress."""
+
+    def __init__(self, progress: Progress, total: int, onward: TextIO) -> None:
+        self._progress, self._total, self._onward = progress, total, onward
+        self._done, self._rest = 0, ""
+
+    def write(self, text: str) -> int:
+        self._onward.write(text)
+        *lines, self._rest = (self._rest + text).split("\n")
+        for line in lines:
+            self._read(line)
+        return len(text)
+
+    def flush(self) -> None:
+        self._onward.flush()
+
+    def _read(self, line: str) -> None:
+        found = _LINE.search(line)
+        if not found:
+            return
+        if found[1] == "DONE":
+            self._done = min(self._done + 1, self._total)
+        self._progress(self._done, self._total, found[2])
+
+
+@contextlib.contextmanager
+def _watched(progress: Progress, total: int) -> Iterator[None]:
+    # The converter reports in no other way than by printing.
+    with warnings.catch_warnings(), contextlib.redirect_stdout(ConverterLines(progress, total, sys.stdout)):
+        warnings.simplefilter("ignore")
+        yield

@@ -1,0 +1,270 @@
+"""Run exported graphs on the CPU with LiteRT: the backbone with its KV cache in place, and the draft head.
+
+Light on purpose: numpy and ai_edge_litert only, so that the token runner starts like a binary on a phone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mtplab.litert.errors import LiteRtError
+
+CacheMode = Literal["in_place", "two_buffers"]
+Floats = NDArray[np.float32]
+
+_MAGIC = b"TFL3"
+_PROBE_TOKENS = 5  # enough to make decode read slots that other signatures wrote
+
+
+def open_graph(path: Path | str, threads: int) -> tuple[Any, float]:
+    """Compile a `.tflite` file for the CPU; returns the model and the milliseconds that took.
+
+    Raises `LiteRtError` when the file is missing or is no LiteRT graph.
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            head = file.read(8)
+    except OSError as error:
+        raise LiteRtError(
+            f"The graph {path} cannot be read ({error.strerror}); give the path of a .tflite file."
+        ) from error
+    if head[4:] != _MAGIC:
+        raise LiteRtError(
+            f"The file {path} is no LiteRT graph (its identifier is not TFL3); export or push it again."
+        )
+    from ai_edge_litert.compiled_model import CompiledModel
+    from ai_edge_litert.cpu_options import CpuOptions
+    from ai_edge_litert.hardware_accelerator import HardwareAccelerator
+    from ai_edge_litert.options import Options
+
+    options = Options(
+        hardware_accelerators=HardwareAccelerator.CPU, cpu_options=CpuOptions(num_threads=threads)
+    )
+    began = time.perf_counter()
+    try:
+        model = CompiledModel.from_file(str(path), options=options)
+    except (RuntimeError, ValueError) as error:
+        raise LiteRtError(
+            f"The graph {path} does not compile for the CPU ({error}); it may be torn: export or push it again."
+        ) from error
+    return model, (time.perf_counter() - began) * 1e3
+
+
+class _Signature:
+    """Named buffers of one signature; the cache buffers are bound anew at every run."""
+
+    def __init__(self, model: Any, name: str) -> None:
+        self.model, self.name = model, name
+        ins, outs = model.get_input_tensor_details(name), model.get_output_tensor_details(name)
+        self.input_shapes = {key: tuple(int(n) for n in value["shape"]) for key, value in ins.items()}
+        self.output_shapes = {key: tuple(int(n) for n in value["shape"]) for key, value in outs.items()}
+        self.inputs = {
+            key: model.create_input_buffer_by_name(name, key) for key in self.input_shapes if not _is_cache(key)
+        }
+        self.outputs = {
+            key: model.create_output_buffer_by_name(name, key)
+            for key in self.output_shapes
+            if not _is_cache(key)
+        }
+
+    def run(self, inputs: dict[str, Any], cache_in: dict[str, Any], cache_out: dict[str, Any]) -> None:
+        for key, value in inputs.items():
+            self.inputs[key].write(value)
+        self.model.run_by_name(self.name, {**self.inputs, **cache_in}, {**self.outputs, **cache_out})
+
+    def read(self, key: str) -> Floats:
+        shape = self.output_shapes[key]
+        return self.outputs[key].read(int(np.prod(shape)), np.float32).reshape(shape)
+
+
+def _is_cache(name: str) -> bool:
+    return name.startswith("kv_cache_")
+
+
+class LiteRtBackbone:
+    """A backbone graph with explicit KV cache: `reset`, `prefill`, `decode`, `verify`.
+
+    The same buffer serves as cache input and output where that was proven, at load, to give bit-equal
+    results on this machine (`cache_mode == "in_place"`); the runtime does not document it, so otherwise
+    two sets of buffers take turns.
+    """
+
+    def __init__(self, path: Path | str, threads: int = 2, cache_mode: CacheMode | None = None) -> None:
+        """Load, and prove the cache mode by a short probe unless one is demanded."""
+        self.path, self.threads = Path(path), threads
+        self._model, self.init_ms = open_graph(path, threads)
+        names = list(self._model.get_signature_list())
+        self._prefills = sorted(
+            (int(name.rpartition("_")[2]) for name in names if name.startswith("prefill_")), reverse=True
+        )
+        wanted = {"decode", "verify"}
+        if not wanted <= set(names) or not self._prefills:
+            raise LiteRtError(
+                f"The graph {path} has the signatures {', '.join(names) or 'none'} but a backbone needs "
+                "prefill_N, decode and verify; export it with mtplab."
+            )
+        self._signatures = {name: _Signature(self._model, name) for name in names}
+        decode, verify = self._signatures["decode"], self._signatures["verify"]
+        self.vocab = decode.output_shapes["logits"][-1]
+        self.d_model = decode.output_shapes["hidden"][-1]
+        self._cache_shapes = {k: v for k, v in decode.input_shapes.items() if _is_cache(k)}
+        if not self._cache_shapes:
+            raise LiteRtError(
+                f"The graph {path} has no kv_cache inputs, so every token would recompute its whole prefix; "
+                "export the backbone with its cache as inputs and outputs."
+            )
+        self.context_limit = next(iter(self._cache_shapes.values()))[2]
+        self.gamma = verify.input_shapes["tokens"][1] - 1
+        self.first_run_ms: dict[str, float] = {}
+        self._back: dict[str, Any] | None = None
+        self._front = self._new_cache()
+        self.cache_mode: CacheMode = cache_mode or self._prove_in_place()
+        if self.cache_mode == "two_buffers":
+            self._back = self._new_cache()
+        self.reset()
+
+    def _new_cache(self) -> dict[str, Any]:
+        return {key: self._model.create_input_buffer_by_name("decode", key) for key in self._cache_shapes}
+
+    def reset(self) -> None:
+        """Forget the last prompt: zero the caches, so that no later figure depends on what ran before."""
+        for cache in (self._front, self._back):
+            if cache is not None:
+                for key, buffer in cache.items():
+                    buffer.write(np.zeros(self._cache_shapes[key], np.float32))
+
+    def prefill(self, tokens: Sequence[int]) -> tuple[Floats, Floats]:
+        """Consume a prompt from position 0; returns logits[V] and hidden[D] of its last token.
+
+        Chunks are padded at their end: a padded slot lies after every real token, the causal mask hides it
+        from them, and the token that takes that position later overwrites it before anyone may see it.
+        """
+        n = len(tokens)
+        if not 0 < n <= self.context_limit:
+            raise LiteRtError(
+                f"A prompt of {n} tokens does not fit a context of {self.context_limit}; "
+                "shorten the prompt or export a longer context."
+            )
+        at, last = 0, (np.empty(0, np.float32), np.empty(0, np.float32))
+        while at < n:
+            left = n - at
+            size = self._chunk(left, self.context_limit - at)
+            real = min(size, left)
+            chunk = np.zeros(size, np.int32)
+            chunk[:real] = tokens[at : at + real]
+            name = "decode" if size == 1 else f"prefill_{size}"
+            logits, hidden = self._run(name, chunk, at)
+            last = (logits[real - 1], hidden[real - 1])
+            at += real
+        return last
+
+    def _chunk(self, left: int, room: int) -> int:
+        """Size of the next prefill call: the smallest that holds all that is left, else the largest that fits.
+
+        Near the end of the context a padded chunk would be pushed back over real slots, so single steps
+        take over there.
+        """
+        fitting = [size for size in self._prefills if size <= room]
+        holding = [size for size in fitting if size >= left]
+        if left == 1 or not fitting:
+            return 1
+        return holding[-1] if holding else fitting[0]
+
+    def decode(self, token: int, pos: int) -> tuple[Floats, Floats]:
+        """Consume one token; returns logits[V] that choose the next one, and hidden[D]."""
+        logits, hidden = self._run("decode", np.array([token], np.int32), pos)
+        return logits[0], hidden[0]
+
+    def verify(self, tokens: Sequence[int], pos: int) -> tuple[Floats, Floats]:
+        """Consume γ+1 tokens at pos…; returns logits[γ+1,V] and hidden[γ+1,D]."""
+        if len(tokens) != self.gamma + 1:
+            raise LiteRtError(
+                f"This graph verifies {self.gamma + 1} tokens at once and was given {len(tokens)}; "
+                f"use a head exported with γ = {self.gamma}."
+            )
+        return self._run("verify", np.asarray(tokens, np.int32), pos)
+
+    def _run(self, name: str, tokens: NDArray[np.int32], pos: int) -> tuple[Floats, Floats]:
+        size = len(tokens)
+        if not 0 <= pos <= self.context_limit - size:
+            raise LiteRtError(
+                f"{name} at position {pos} would write beyond the context of {self.context_limit}; "
+                "lower the output limit or export a longer context."
+            )
+        signature = self._signatures[name]
+        inputs = {
+            "tokens": tokens.reshape(1, size),
+            "input_pos": np.arange(pos, pos + size, dtype=np.int32),
+        }
+        began = time.perf_counter()
+        if self._back is None:
+            signature.run(inputs, self._front, self._front)
+        else:
+            signature.run(inputs, self._front, self._back)
+            self._front, self._back = self._back, self._front
+        logits, hidden = signature.read("logits")[0], signature.read("hidden")[0]
+        self.first_run_ms.setdefault(name, (time.perf_counter() - began) * 1e3)
+        return logits, hidden
+
+    def _prove_in_place(self) -> CacheMode:
+        """Run the same probe with two buffers and in place, and compare all outputs bit by bit."""
+        self._back = self._new_cache()
+        separate = self._probe()
+        self._back = None
+        together = self._probe()
+        equal = all(np.array_equal(a, b) for a, b in zip(separate, together, strict=True))
+        return "in_place" if equal else "two_buffers"
+
+    def _probe(self) -> list[Floats]:
+        """Outputs and caches of one pass through every signature."""
+        self.reset()
+        tokens = [(7 * i + 3) % self.vocab for i in range(_PROBE_TOKENS)]
+        seen: list[Floats] = []
+        at = 0
+        for size in self._prefills:
+            chunk = np.resize(np.asarray(tokens, np.int32), size)
+            seen += self._run(f"prefill_{size}", chunk, 0)
+        at = min(self._prefills[0], self.context_limit - self.gamma - 1 - _PROBE_TOKENS)
+        for token in tokens:
+            seen += self.decode(token, at)
+            at += 1
+        seen += self.verify([tokens[i % _PROBE_TOKENS] for i in range(self.gamma + 1)], at)
+        for key, buffer in self._front.items():
+            seen.append(buffer.read(int(np.prod(self._cache_shapes[key])), np.float32))
+        return seen
+
+
+class LiteRtHead:
+    """A draft head graph: one call gives the logits of all γ drafts."""
+
+    def __init__(self, path: Path | str, threads: int = 2) -> None:
+        self.path, self.threads = Path(path), threads
+        self._model, self.init_ms = open_graph(path, threads)
+        names = list(self._model.get_signature_list())
+        if "draft" not in names:
+            raise LiteRtError(
+                f"The graph {path} has the signatures {', '.join(names) or 'none'} but a draft head needs "
+                "one named draft; export it with mtplab."
+            )
+        self._signature = _Signature(self._model, "draft")
+        _, self.gamma, self.vocab = self._signature.output_shapes["logits"]
+        self.d_model = self._signature.input_shapes["hidden"][-1]
+        self.takes_token = "token" in self._signature.input_shapes
+        began = time.perf_counter()
+        self.draft(np.zeros(self.d_model, np.float32), 0)
+        self.first_run_ms = (time.perf_counter() - began) * 1e3
+
+    def draft(self, hidden: Floats, token: int) -> Floats:
+        """Logits[γ,V] from hidden[D] at p and the token already chosen for p+1."""
+        inputs: dict[str, Any] = {"hidden": np.asarray(hidden, np.float32).reshape(1, 1, self.d_model)}
+        if self.takes_token:
+            inputs["token"] = np.array([[token]], np.int32)
+        self._signature.run(inputs, {}, {})
+        return self._signature.read("logits")[0]
