@@ -1,0 +1,41 @@
+"""What an engine is asked to do: which phone, which run."""
+
+from __future__ import annotations
+
+import msgspec
+
+STAGES = ("freeze", "export", "align", "quantise", "acceptance", "push", "bench", "measure", "conclude")
+MEASURING = ("bench", "measure", "conclude")
+
+
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """One pipeline run. `from_stage` runs that stage and those after it again even where they are cached."""
+
+    model: str = "tiny"
+    head: str = "token_conditioned"
+    recipe: str = "mixed"
+    gamma: int = 3
+    threads: int = 2
+    output_limit: int = 48
+    prompts: str = "demo"
+    rounds: int = 5
+    warmup_runs: int = 10
+    bench_runs: int = 50
+    from_stage: str | None = None
+    to_stage: str | None = None
+    skin_limit_c: float = 39.0
+    cooldown_timeout_s: float = 60.0
+    min_margin: float = 1e-3
+
+
+class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """One engine: a stand-in scenario or a phone's serial (None: the only one attached)."""
+
+    standin: str | None = None
+    serial: str | None = None
+    standin_speed: float = 1.0
+    sample_hz: float = 2.0
+    keep: bool = False
+    run: RunOptions | None = None
+    linger: bool = False
+    """Stay after the run, for viewers; end when told to `stop`."""
