@@ -1,0 +1,270 @@
+"""Decode greedily, plainly or by draft and verify, over any runtime, and record what happened as it happens."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, Protocol
+
+import msgspec
+import numpy as np
+
+EndReason = Literal["stop", "limit", "context"]
+Clock = Callable[[], int]
+
+
+class BackboneRuntime(Protocol):
+    """A backbone with its KV cache inside. Positions count from 0; logits at p choose the token at p+1.
+
+    `prefill` starts a new sequence and handles prompts longer than any one signature itself. `decode` and
+    `verify` overwrite the cache at the positions they are given; what lies behind the last given position is
+    stale and must not be attended to (the causal mask sees to it), so a rejected draft needs no rollback.
+    """
+
+    @property
+    def context_limit(self) -> int:
+        """T: the number of positions the cache holds."""
+
+    @property
+    def gamma(self) -> int:
+        """Draft length the verify signature was exported for: it takes γ+1 tokens."""
+
+    def prefill(self, tokens: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+        """Consume positions 0..n−1; give logits[V] and hidden[D] of the last."""
+
+    def decode(self, token: int, pos: int) -> tuple[np.ndarray, np.ndarray]:
+        """Consume one token at `pos`; give logits[V] and hidden[D]."""
+
+    def verify(self, tokens: Sequence[int], pos: int) -> tuple[np.ndarray, np.ndarray]:
+        """Consume γ+1 tokens at pos..pos+γ; give logits[γ+1,V] and hidden[γ+1,D]."""
+
+
+class Drafter(Protocol):
+    """A draft head: from hidden[p] and the already chosen token at p+1 to logits for p+2..p+1+γ."""
+
+    @property
+    def gamma(self) -> int:
+        """How many tokens one call drafts."""
+
+    def draft(self, hidden: np.ndarray, token: int) -> np.ndarray:
+        """Give logits[γ,V]; a head that is not token-conditioned ignores `token`."""
+
+
+class TokenRecord(msgspec.Struct, frozen=True, tag="token"):
+    """One output token. `round` is None where no draft round made it (prefill, plain decoding).
+
+    `t_ns` is when the token became known; all tokens of a round become known together. `margin` is the
+    backbone's top-1 − top-2 logit, recorded by plain decoding only.
+    """
+
+    id: int
+    round: int | None
+    t_ns: int
+    margin: float | None = None
+
+
+class RoundRecord(msgspec.Struct, frozen=True, tag="round"):
+    """One draft–verify round.
+
+    `accepted` is what verification found; `emitted` is how many tokens the output took, fewer than accepted+1
+    only when a stop token or the output limit cut the last round. `ranks[k]` is the rank (0 = its first choice)
+    of the backbone's own token in draft k's logits, up to and including the first rejected position; behind it
+    the ranks are None, because those drafts and the backbone's answers to them continue a wrong prefix.
+    """
+
+    round: int
+    gamma: int
+    accepted: int
+    emitted: int
+    ranks: tuple[int | None, ...]
+    draft_ns: int
+    verify_ns: int
+    t_ns: int
+
+
+class EndRecord(msgspec.Struct, frozen=True, tag="end"):
+    """How decoding ended: a stop token (it is the last output token), the output limit, or the context."""
+
+    reason: EndReason
+    output_tokens: int
+    rounds: int
+    plain_steps: int
+    t_ns: int
+
+
+Record = TokenRecord | RoundRecord | EndRecord
+
+
+def decode_plain(
+    backbone: BackboneRuntime,
+    prompt: Sequence[int],
+    *,
+    limit: int,
+    stop: frozenset[int] = frozenset(),
+    clock: Clock = time.monotonic_ns,
+) -> Iterator[Record]:
+    """Greedy decoding, one token a step, with the margin of every choice.
+
+    Yields a TokenRecord for each of at most `limit` tokens, then one EndRecord. A stop token is output and ends.
+    """
+    _check_request(backbone, prompt, limit)
+    logits, _ = backbone.prefill(prompt)
+    pos, steps = len(prompt), 0
+    while True:
+        token = greedy(logits)
+        made = steps + 1
+        yield TokenRecord(token, None, clock(), margin(logits))
+        reason = _reason(token, made, pos, limit, stop, backbone.context_limit)
+        if reason is not None:
+            yield EndRecord(reason, made, 0, steps, clock())
+            return
+        logits, _ = backbone.decode(token, pos)
+        pos, steps = pos + 1, steps + 1
+
+
+def decode_speculative(
+    backbone: BackboneRuntime,
+    drafter: Drafter,
+    prompt: Sequence[int],
+    *,
+    limit: int,
+    stop: frozenset[int] = frozenset(),
+    clock: Clock = time.monotonic_ns,
+) -> Iterator[Record]:
+    """Greedy draft–verify decoding; the output is the one of `decode_plain`, token for token.
+
+    Yields each RoundRecord before the TokenRecords of that round, then one EndRecord. Where the context has no
+    room left for γ+1 positions it goes on by single steps, as plain decoding would.
+    """
+    _check_request(backbone, prompt, limit)
+    if drafter.gamma != backbone.gamma:
+        raise ValueError(
+            f"the head drafts {drafter.gamma} tokens but the backbone verifies {backbone.gamma}; "
+            "export both with the same gamma"
+        )
+    logits, hidden = backbone.prefill(prompt)
+    token, pos = greedy(logits), len(prompt)
+    made, rounds, steps = 1, 0, 0
+    yield TokenRecord(token, None, clock())
+    reason = _reason(token, made, pos, limit, stop, backbone.context_limit)
+    while reason is None:
+        if pos + backbone.gamma < backbone.context_limit:
+            record, chosen, hidden = _round(backbone, drafter, hidden, token, pos, rounds, clock)
+            kept, reason = _cut(chosen, made, pos, limit, stop, backbone.context_limit)
+            record = msgspec.structs.replace(record, emitted=len(kept))
+            yield record
+            for token in kept:
+                yield TokenRecord(token, rounds, record.t_ns)
+            rounds += 1
+        else:
+            logits, hidden = backbone.decode(token, pos)
+            kept, reason = _cut([greedy(logits)], made, pos, limit, stop, backbone.context_limit)
+            token = kept[0]
+            yield TokenRecord(token, None, clock())
+            steps += 1
+        made, pos = made + len(kept), pos + len(kept)
+    yield EndRecord(reason, made, rounds, steps, clock())
+
+
+def _round(
+    backbone: BackboneRuntime,
+    drafter: Drafter,
+    hidden: np.ndarray,
+    token: int,
+    pos: int,
+    index: int,
+    clock: Clock,
+) -> tuple[RoundRecord, list[int], np.ndarray]:
+    """One round: the record, the accepted drafts with the backbone's next choice, and the hidden state there.
+
+    `token` stands at `pos` and is not consumed yet; `hidden` is the state at pos−1 that chose it.
+    """
+    began = clock()
+    draft_logits = drafter.draft(hidden, token)
+    drafts = [greedy(row) for row in draft_logits]
+    drafted = clock()
+    logits, states = backbone.verify([token, *drafts], pos)
+    choices = [greedy(row) for row in logits]
+    verified = clock()
+    accepted = accepted_prefix(drafts, choices)
+    ranks: list[int | None] = [None] * len(drafts)
+    for k in range(min(accepted + 1, len(drafts))):
+        ranks[k] = rank(draft_logits[k], choices[k])
+    record = RoundRecord(
+        round=index,
+        gamma=len(drafts),
+        accepted=accepted,
+        emitted=accepted + 1,
+        ranks=tuple(ranks),
+        draft_ns=drafted - began,
+        verify_ns=verified - drafted,
+        t_ns=verified,
+    )
+    return record, choices[: accepted + 1], states[accepted]
+
+
+def accepted_prefix(drafts: Sequence[int], choices: Sequence[int]) -> int:
+    """Length of the longest prefix of `drafts` that equals the backbone's own choices."""
+    accepted = 0
+    for drafted, chosen in zip(drafts, choices, strict=False):
+        if drafted != chosen:
+            break
+        accepted += 1
+    return accepted
+
+
+def greedy(logits: np.ndarray) -> int:
+    """The index of the greatest of logits[V], the first of equals; refuses logits that are not numbers."""
+    token = int(np.argmax(logits))
+    # argmax answers the first NaN if there is one, so looking at the winner is enough.
+    if np.isnan(logits[token]):
+        raise ArithmeticError(
+            "the model gave logits that are not numbers; check the graph's alignment and quantisation"
+        )
+    return token
+
+
+def margin(logits: np.ndarray) -> float | None:
+    """Top-1 − top-2 of logits[V]; None where there is only one token to choose from."""
+    if logits.size < 2:
+        return None
+    second, first = np.partition(logits, logits.size - 2)[-2:]
+    return float(first) - float(second)
+
+
+def rank(logits: np.ndarray, token: int) -> int:
+    """Place of `token` in logits[V], 0 the first choice; equals are ordered as `greedy` would take them."""
+    value = logits[token]
+    return int(np.count_nonzero(logits > value)) + int(np.count_nonzero(logits[:token] == value))
+
+
+def _cut(
+    chosen: list[int], made: int, pos: int, limit: int, stop: frozenset[int], context: int
+) -> tuple[list[int], EndReason | None]:
+    """What plain decoding would have kept of `chosen`, and why it would have ended there, if it would."""
+    for i, token in enumerate(chosen):
+        reason = _reason(token, made + i + 1, pos + i + 1, limit, stop, context)
+        if reason is not None:
+            return chosen[: i + 1], reason
+    return chosen, None
+
+
+def _reason(token: int, made: int, pos: int, limit: int, stop: frozenset[int], context: int) -> EndReason | None:
+    """Why decoding ends after `token`, the `made`-th, standing at `pos`; None if it goes on."""
+    if token in stop:
+        return "stop"
+    if made >= limit:
+        return "limit"
+    return "context" if pos >= context else None
+
+
+def _check_request(backbone: BackboneRuntime, prompt: Sequence[int], limit: int) -> None:
+    if not prompt:
+        raise ValueError("an empty prompt has no last position to decode from; give at least one token")
+    if limit < 1:
+        raise ValueError(f"an output limit of {limit} asks for no token; ask for at least one")
+    if len(prompt) > backbone.context_limit:
+        raise ValueError(
+            f"the prompt has {len(prompt)} tokens but the exported cache holds {backbone.context_limit}; "
+            "shorten it or export a longer context"
+        )

@@ -1,0 +1,102 @@
+"""Say how sure a figure is: the estimate with its interval, Wilson's, and seeded bootstraps over prompts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import msgspec
+import numpy as np
+
+Z_95 = 1.959963984540054  # two-sided 95 % quantile of the standard normal
+DEFAULT_RESAMPLES = 2000
+DEFAULT_SEED = 20231  # any fixed number: the same records must give the same interval twice
+
+
+class Estimate(msgspec.Struct, frozen=True):
+    """A figure with its interval; what could not be had is None and `reason` says why.
+
+    `n` counts the independent things the interval rests on (trials for Wilson, prompts for a bootstrap) and
+    `kind` names how it was made, so that a bound, a confidence interval and a bare number are never confused.
+    """
+
+    value: float | None
+    low: float | None
+    high: float | None
+    n: int
+    kind: str
+    reason: str | None = None
+
+
+def unknown(kind: str, reason: str, n: int = 0) -> Estimate:
+    """An estimate that could not be made, with the reason."""
+    return Estimate(None, None, None, n, kind, reason)
+
+
+def wilson(successes: int, trials: int, z: float = Z_95) -> tuple[float, float]:
+    """Wilson's score interval of a proportion; stays inside 0..1 and is honest at 0 and 1 (Wilson 1927)."""
+    if not 0 <= successes <= trials or trials == 0:
+        raise ValueError(f"{successes} successes in {trials} trials is no proportion")
+    p = successes / trials
+    spread = z * z / trials
+    centre = (p + spread / 2) / (1 + spread)
+    half = z * math.sqrt(p * (1 - p) / trials + spread / (4 * trials)) / (1 + spread)
+    # At the ends rounding may leave the observed value outside by one unit in the last place.
+    return max(0.0, min(p, centre - half)), min(1.0, max(p, centre + half))
+
+
+def trials_needed(p: float, half_width: float, z: float = Z_95) -> int:
+    """Trials until a proportion near `p` is known to ± `half_width`: z²p(1−p)/h² (normal approximation)."""
+    if not (0 <= p <= 1 and half_width > 0):
+        raise ValueError("a proportion lies in 0..1 and a half width is above 0")
+    return math.ceil(z * z * p * (1 - p) / half_width**2)
+
+
+def resample_weights(units: int, resamples: int = DEFAULT_RESAMPLES, seed: int = DEFAULT_SEED) -> np.ndarray:
+    """How often each of `units` is drawn in each resample: int64[resamples, units], rows summing to `units`."""
+    return np.random.default_rng(seed).multinomial(units, np.full(units, 1 / units), size=resamples)
+
+
+def percentile_interval(values: np.ndarray, level: float = 0.95) -> tuple[float, float]:
+    """The central `level` of bootstrap values, those that are not numbers left out."""
+    tail = (1 - level) / 2
+    low, high = np.nanquantile(values, [tail, 1 - tail])
+    return float(low), float(high)
+
+
+def bootstrap_statistic(
+    rows: Sequence[Sequence[float]] | np.ndarray,
+    statistic: Callable[[np.ndarray], np.ndarray],
+    kind: str,
+    *,
+    resamples: int = DEFAULT_RESAMPLES,
+    seed: int = DEFAULT_SEED,
+) -> Estimate:
+    """Bootstrap over rows (one a prompt) of a statistic of their column sums.
+
+    `statistic` takes sums[..., columns] and gives values[...]. Prompts are resampled whole because rounds of one
+    prompt correlate: resampling rounds would give an interval that is too narrow.
+    """
+    table = np.asarray(rows, dtype=np.float64)
+    if table.size == 0:
+        return unknown(kind, "there are no prompts to estimate from")
+    value = float(statistic(table.sum(axis=0)))
+    if len(table) < 2:
+        return Estimate(value, None, None, len(table), kind, "one prompt alone gives no interval")
+    low, high = percentile_interval(statistic(resample_weights(len(table), resamples, seed) @ table))
+    return Estimate(value, low, high, len(table), kind)
+
+
+def bootstrap_median(
+    values: Sequence[float], kind: str, *, resamples: int = DEFAULT_RESAMPLES, seed: int = DEFAULT_SEED
+) -> Estimate:
+    """The median of `values` with a percentile bootstrap interval over them."""
+    data = np.asarray(values, dtype=np.float64)
+    if data.size == 0:
+        return unknown(kind, "there are no values to take a median of")
+    value = float(np.median(data))
+    if data.size < 2:
+        return Estimate(value, None, None, int(data.size), kind, "one value alone gives no interval")
+    draws = np.random.default_rng(seed).integers(0, data.size, size=(resamples, data.size))
+    low, high = percentile_interval(np.median(data[draws], axis=1))
+    return Estimate(value, low, high, int(data.size), kind)
