@@ -1,0 +1,246 @@
+"""Generate from a prompt file with exported graphs and print the token protocol, plainly or with MTP.
+
+Time stamps are taken when something happens and printed when its prompt has ended (`--flush prompt`),
+so that neither encoding nor a slow pipe is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import platform
+import sys
+import time
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+
+import mtplab
+from mtplab.litert.errors import LiteRtError
+from mtplab.litert.runtime import LiteRtBackbone, LiteRtHead
+from mtplab.speculation.decode import (
+    EndRecord,
+    Record,
+    RoundRecord,
+    TokenRecord,
+    decode_plain,
+    decode_speculative,
+)
+from mtplab.tokenrunner.protocol import ProtocolWriter, output_sha256
+
+PROGRAM = "mtplab-tokenrunner"
+EXIT_OK, EXIT_USAGE, EXIT_FAILED = 0, 1, 4
+
+
+class UsageError(Exception):
+    """The command line or a file it names cannot be used; its text is one complete sentence."""
+
+
+class Prompt(msgspec.Struct, frozen=True, rename={"klass": "class"}):
+    """One line of a prompt file: text that already carries its chat template, or its token ids."""
+
+    id: str
+    klass: str = "unknown"
+    text: str | None = None
+    tokens: list[int] | None = None
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{PROGRAM}: {message}; see --help.")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog=PROGRAM, description="Print a time stamp for every token and every draft round.")
+    parser.add_argument("--backbone", type=Path, required=True, help="backbone.tflite")
+    parser.add_argument("--head", type=Path, help="head.tflite, needed with --mtp on")
+    parser.add_argument("--tokenizer", type=Path, required=True, help="tokenizer.json")
+    parser.add_argument("--prompts", type=Path, required=True, help="JSON lines: id, class, text or tokens")
+    parser.add_argument("--max-tokens", type=int, default=48, help="output limit of each prompt")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--mtp", choices=("on", "off"), default="off")
+    parser.add_argument(
+        "--warmup-prompts", type=int, default=1, help="run the first N prompts once before, labelled"
+    )
+    parser.add_argument("--stop-id", type=int, action="append", default=[], help="token id that ends an output")
+    parser.add_argument("--run", default="run", help="identifier repeated in every line")
+    parser.add_argument("--seed", type=int, default=0, help="recorded; greedy decoding draws nothing")
+    parser.add_argument("--flush", choices=("prompt", "line"), default="prompt")
+    return parser
+
+
+def read_prompts(path: Path) -> list[Prompt]:
+    """Read a prompt file; `UsageError` names the line that cannot be used."""
+    prompts = []
+    for number, line in enumerate(_read(path, "prompt file").decode("utf-8", "replace").splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            prompt = msgspec.json.decode(line, type=Prompt)
+        except msgspec.DecodeError as error:
+            raise UsageError(f"Line {number} of {path} is no prompt ({error}); give id, class and text.") from error
+        if not prompt.text and not prompt.tokens:
+            raise UsageError(f"Line {number} of {path} has neither text nor tokens; give one of them.")
+        prompts.append(prompt)
+    if not prompts:
+        raise UsageError(f"The prompt file {path} holds no prompt; give one JSON object a line.")
+    return prompts
+
+
+def _read(path: Path, what: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"The {what} {path} cannot be read ({error.strerror}); check the path.") from error
+
+
+def _tokenizer(path: Path) -> Any:
+    data = _read(path, "tokenizer")
+    from tokenizers import Tokenizer
+
+    try:
+        return Tokenizer.from_str(data.decode())
+    except Exception as error:  # the library raises bare Exception for every bad file
+        raise UsageError(f"The tokenizer {path} cannot be used ({error}); give a tokenizer.json.") from error
+
+
+class _Session:
+    """Everything loaded once, and the loop over prompts."""
+
+    def __init__(self, options: argparse.Namespace, writer: ProtocolWriter) -> None:
+        if options.mtp == "on" and options.head is None:
+            raise UsageError("--mtp on needs a draft head; give --head FILE or use --mtp off.")
+        if options.max_tokens < 1 or options.threads < 1 or options.warmup_prompts < 0:
+            raise UsageError("--max-tokens and --threads must be 1 or more, and --warmup-prompts 0 or more.")
+        self.options, self.writer = options, writer
+        self.prompts = read_prompts(options.prompts)
+        self.tokenizer = _tokenizer(options.tokenizer)
+        self.stop = frozenset(options.stop_id)
+        try:
+            self.backbone = LiteRtBackbone(options.backbone, options.threads)
+            self.head = LiteRtHead(options.head, options.threads) if options.mtp == "on" else None
+        except LiteRtError as error:
+            raise UsageError(str(error)) from error
+        if self.head is not None and self.head.gamma != self.backbone.gamma:
+            raise UsageError(
+                f"The head drafts {self.head.gamma} tokens but the backbone verifies {self.backbone.gamma}; "
+                "export both with the same gamma."
+            )
+
+    def describe(self) -> None:
+        """Write `env`: all that a figure of this process depends on."""
+        options, backbone, head = self.options, self.backbone, self.head
+        self.writer.write(
+            "env",
+            mtp=options.mtp,
+            threads=options.threads,
+            cpus=os.cpu_count(),
+            gamma=backbone.gamma if head is not None else None,
+            max_tokens=options.max_tokens,
+            seed=options.seed,
+            stop_ids=sorted(self.stop),
+            decoding="greedy",
+            context=backbone.context_limit,
+            cache_mode=backbone.cache_mode,
+            backbone={
+                **_file(options.backbone),
+                "init_ms": backbone.init_ms,
+                "first_run_ms": backbone.first_run_ms,
+            },
+            head=None
+            if head is None
+            else {**_file(options.head), "init_ms": head.init_ms, "first_run_ms": {"draft": head.first_run_ms}},
+            tokenizer=_file(options.tokenizer),
+            prompts={**_file(options.prompts), "count": len(self.prompts)},
+            runtime=f"ai-edge-litert {metadata.version('ai-edge-litert')}",
+            abi=platform.machine(),
+            flush=options.flush,
+        )
+        self.writer.flush()
+
+    def run(self) -> None:
+        for prompt in self.prompts[: self.options.warmup_prompts]:
+            self._one(prompt, warmup=True)
+        for prompt in self.prompts:
+            self._one(prompt, warmup=False)
+
+    def _one(self, prompt: Prompt, *, warmup: bool) -> None:
+        self.backbone.reset()
+        began = time.monotonic_ns()  # TTFT counts from the request, so tokenisation is inside
+        tokens = prompt.tokens or self.tokenizer.encode(prompt.text).ids
+        fields = {"prompt": prompt.id, "class": prompt.klass, "input_tokens": len(tokens), "warmup": warmup}
+        if self.options.flush == "line":
+            self.writer.write("begin", began, **fields)
+            self._print(self._records(prompt, tokens), flush=True)
+        else:
+            records = list(self._records(prompt, tokens))
+            self.writer.write("begin", began, **fields)
+            self._print(iter(records), flush=False)
+        self.writer.flush()
+
+    def _records(self, prompt: Prompt, tokens: list[int]) -> Iterator[Record]:
+        limit = self.options.max_tokens
+        try:
+            if self.head is None:
+                yield from decode_plain(self.backbone, tokens, limit=limit, stop=self.stop)
+            else:
+                yield from decode_speculative(self.backbone, self.head, tokens, limit=limit, stop=self.stop)
+        except (ValueError, ArithmeticError, LiteRtError) as error:
+            raise LiteRtError(f"Prompt {prompt.id} could not be decoded: {str(error).rstrip('.')}.") from error
+
+    def _print(self, records: Iterator[Record], *, flush: bool) -> None:
+        output: list[int] = []
+        for record in records:
+            fields = msgspec.structs.asdict(record)
+            t_ns = fields.pop("t_ns")
+            if isinstance(record, TokenRecord):
+                output.append(record.id)
+                if record.margin is None:
+                    del fields["margin"]
+                self.writer.write("token", t_ns, **fields)
+            elif isinstance(record, RoundRecord):
+                self.writer.write("round", t_ns, **fields)
+            elif isinstance(record, EndRecord):
+                self.writer.write("end", t_ns, **fields, output_sha256=output_sha256(output))
+            if flush:
+                self.writer.flush()
+
+
+def _file(path: Path) -> dict[str, Any]:
+    data = path.read_bytes()
+    return {"file": path.name, "sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; 0 done, 1 usage, 4 failed while generating."""
+    writer: ProtocolWriter | None = None
+    try:
+        options = _parser().parse_args(argv)
+        writer = ProtocolWriter(sys.stdout.buffer, options.run)
+        writer.write("hello", program=PROGRAM, version=mtplab.__version__, pid=os.getpid())
+        writer.flush()
+        session = _Session(options, writer)
+        session.describe()
+        session.run()
+        writer.close()
+    except UsageError as error:
+        return _fail(writer, str(error), EXIT_USAGE)
+    except LiteRtError as error:
+        return _fail(writer, str(error), EXIT_FAILED)
+    except BrokenPipeError:
+        # Nobody reads any more; Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
+    return EXIT_OK
+
+
+def _fail(writer: ProtocolWriter | None, message: str, code: int) -> int:
+    if writer is not None:
+        writer.write("error", message=message, exit_code=code)
+        writer.flush()
+    print(message, file=sys.stderr)
+    return code

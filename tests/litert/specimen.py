@@ -1,0 +1,85 @@
+"""A small model with random weights, exported once a test session and shared by three rooms' tests."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+GAMMA = 3
+PREFILLS = (16,)
+
+
+@dataclass(frozen=True)
+class Specimen:
+    """Torch modules and the graphs exported from them."""
+
+    folder: Path
+    torch_backbone: Any
+    torch_head: Any
+    backbone: Path
+    head: Path
+    plain_head: Path
+    tokenizer: Path
+    prompts: Path
+
+
+@functools.cache
+def specimen() -> Specimen:
+    """Build and export it; several seconds, once."""
+    import torch
+
+    from mtplab.litert.export import export_backbone, export_head
+    from mtplab.model.backbone import Backbone, BackboneConfig
+    from mtplab.model.heads import build_head
+
+    folder = Path(tempfile.mkdtemp(prefix="mtplab-specimen-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    torch.manual_seed(11)
+    config = BackboneConfig(
+        vocab=160, d_model=64, layers=2, heads=4, kv_heads=2, head_dim=16, ff=96, context=96
+    )
+    backbone = Backbone(config)
+    # Larger weights than a fresh model's spread the logits, so that ties do not decide greedy choices.
+    with torch.no_grad():
+        for parameter in backbone.parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(6)
+    backbone.eval().requires_grad_(False)
+    head = build_head("token_conditioned", backbone, GAMMA).eval().requires_grad_(False)
+    plain_head = build_head("recurrent_residual", backbone, GAMMA).eval().requires_grad_(False)
+    return Specimen(
+        folder=folder,
+        torch_backbone=backbone,
+        torch_head=head,
+        backbone=export_backbone(backbone, folder / "backbone.tflite", GAMMA, PREFILLS),
+        head=export_head(head, folder / "head.tflite"),
+        plain_head=export_head(plain_head, folder / "plain_head.tflite"),
+        tokenizer=_tokenizer(folder / "tokenizer.json"),
+        prompts=_prompts(folder / "prompts.jsonl"),
+    )
+
+
+def _tokenizer(path: Path) -> Path:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    vocabulary = {chr(32 + n): n for n in range(95)}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token=None))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    tokenizer.save(str(path))
+    return path
+
+
+def _prompts(path: Path) -> Path:
+    lines = [
+        {"id": "a", "class": "code", "text": "def add(a, b):"},
+        {"id": "b", "class": "chat", "text": "Where is the nearest library, please, and when does it open?"},
+        {"id": "c", "class": "code", "text": "import"},
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
