@@ -19,6 +19,7 @@ from typing import Any
 from mtplab.device.errors import DeviceError
 
 DEFAULT_PORT = 5037
+_ANSWER_TIMEOUT_S = 10.0
 # Variables through which a caller's environment would reach into a private server, or send us elsewhere.
 _FOREIGN_VARIABLES = (
     "ADB_SERVER_SOCKET", "ADB_TRACE", "ADB_VENDOR_KEYS", "ANDROID_ADB_SERVER_ADDRESS",
@@ -70,6 +71,7 @@ class AdbServer:
     def __init__(self, host: str = "127.0.0.1", port: int = DEFAULT_PORT) -> None:
         self.host = host
         self.port = port
+        self._client: Any = None
 
     @classmethod
     def users(cls) -> AdbServer:
@@ -145,8 +147,13 @@ class AdbServer:
             "it is used as it is; use one adb everywhere (`adb kill-server` when nobody needs it)."
         )
 
-    def client(self, timeout_s: float = 10.0) -> Any:
-        """An adbutils client bound to this server that never starts another one by itself."""
+    def client(self) -> Any:
+        """An adbutils client bound to this server; every thread may use it, each call is its own connection."""
+        if self._client is None or self._client.port != self.port:
+            self._client = self._make_client()
+        return self._client
+
+    def _make_client(self) -> Any:
         from adbutils import AdbClient, AdbConnection
 
         class Connection(AdbConnection):
@@ -159,10 +166,10 @@ class AdbServer:
         class Client(AdbClient):
             def make_connection(self, timeout: float | None = None) -> Any:
                 connection = Connection(host, port)
-                connection.conn.settimeout(timeout or timeout_s)
+                connection.conn.settimeout(timeout or _ANSWER_TIMEOUT_S)
                 return connection
 
-        return Client(host=host, port=port, socket_timeout=timeout_s)
+        return Client(host=host, port=port, socket_timeout=_ANSWER_TIMEOUT_S)
 
 
 def _port(text: str, variable: str) -> int:
