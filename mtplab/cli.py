@@ -1,1 +1,82 @@
-"""The command table: one thin line per command, each calling into a room."""
+"""The command table: one line per command, each loaded only when it is called."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from mtplab import __version__
+
+# name -> (module, attribute, one line of help). The help stands here so that `mtplab --help` loads no room.
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "lab": ("mtplab.tui.command", "lab_command", "Open the terminal lab (this is what plain `mtplab` does)."),
+    "doctor": ("mtplab.device.doctor_command", "doctor_command", "Check every precondition; say cause and cure."),
+    "run": ("mtplab.engine.run_command", "run_command", "Run the pipeline without a screen."),
+    "log": ("mtplab.benchlog.command", "log_command", "Judge benchmark logs: did the requested delegate run?"),
+    "calc": ("mtplab.speculation.command", "calc_command", "Speedup from acceptance, draft length and costs."),
+    "sessions": ("mtplab.report.command", "sessions_command", "List the saved sessions."),
+    "show": ("mtplab.report.command", "show_command", "Show one session."),
+    "compare": ("mtplab.report.command", "compare_command", "Compare sessions, or say why they are not comparable."),
+    "replay": ("mtplab.tui.command", "replay_command", "Replay a session in the lab."),
+    "standin": ("mtplab.standin.command", "standin_command", "Serve the stand-in Pixel to any adb client."),
+}
+
+
+class _Table(click.Group):
+    """A click group over COMMANDS that imports a command's module only to run it or to show its help."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module, attribute, _ = COMMANDS[name]
+        command = getattr(importlib.import_module(module), attribute)
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{module}.{attribute} is no command")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
+
+
+@click.group(
+    cls=_Table,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+@click.version_option(__version__, message="mtplab %(version)s")
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """Is a multi-token-prediction draft head worth it on this phone?
+
+    Exit codes: 0 fine; 1 usage; 2 not ready; 3 not what was requested (fallback, partial, downgrade);
+    4 failed or crashed; 5 unknown or not comparable.
+    """
+    if ctx.invoked_subcommand is None and (lab := cli.get_command(ctx, "lab")) is not None:
+        ctx.exit(ctx.invoke(lab))
+
+
+def main() -> None:
+    """Entry point: every end is a documented exit code, every bad call one sentence."""
+    try:
+        code = cli.main(standalone_mode=False)
+    except click.exceptions.Abort:
+        click.echo("Stopped.", err=True)
+        sys.exit(130)
+    except click.ClickException as error:
+        # click's own code for a bad call is 2, which here means "not ready".
+        click.echo(f"mtplab: {error.format_message()}", err=True)
+        sys.exit(1 if isinstance(error, click.UsageError) else error.exit_code)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output left: nothing to say and nobody to say it to
+        sys.exit(0)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+if __name__ == "__main__":
+    main()

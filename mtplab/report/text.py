@@ -1,0 +1,159 @@
+"""A session as plain text, for people at a terminal: figures, verdicts, metadata and the conclusion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from mtplab.report.contract import deployed, worst_verdict
+from mtplab.session.events import Figure
+from mtplab.session.record import ConfigurationRecord, SessionRecord, StageRecord, VerdictRecord
+from mtplab.session.text import clean_text
+
+STATUS_GLYPHS = {
+    "pending": "·",
+    "running": "▶",
+    "done": "✓",
+    "cached": "✓",
+    "failed": "✗",
+    "cancelled": "■",
+    "skipped": "–",
+}
+VERDICT_GLYPHS = {
+    "full_delegate": "✓",
+    "cpu_baseline": "✓",
+    "partial": "◐",
+    "backend_downgrade": "▽",
+    "fallback_cpu": "✗",
+    "failed": "✗",
+    "crash": "✗",
+    "unknown": "?",
+}
+_LABELS = (
+    ("ttft_ms", "TTFT", "ms"),
+    ("tpot_ms", "TPOT", "ms"),
+    ("tokens_per_s", "throughput", "tok/s"),
+    ("alpha", "α", ""),
+)
+
+
+def number(value: float | None) -> str:
+    """Three significant digits, or `unknown`."""
+    if value is None:
+        return "unknown"
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def figure_text(figure: Figure | None, unit: str = "") -> str:
+    """`value unit [low–high] n`, or why there is none."""
+    if figure is None:
+        return "not measured"
+    if figure.value is None:
+        return f"unknown ({figure.reason or 'no reason recorded'})"
+    text = number(figure.value) + (f" {unit}" if unit else "")
+    if figure.low is not None and figure.high is not None:
+        text += f" [{number(figure.low)}–{number(figure.high)}]"
+    return text + (f" n={figure.n}" if figure.n is not None else "")
+
+
+def stage_line(stage: StageRecord) -> str:
+    """One line of the stage list."""
+    seconds = "" if stage.seconds is None else f"{stage.seconds:.1f} s"
+    tail = stage.reason if stage.status in ("failed", "cancelled", "skipped") and stage.reason else stage.summary
+    glyph = STATUS_GLYPHS.get(stage.status, "?")
+    return f" {glyph} {stage.name:<11} {stage.status:<9} {seconds:>8}  {clean_text(tail)}".rstrip()
+
+
+def verdict_line(verdict: VerdictRecord) -> str:
+    """One line of the verdict list, with the line that proves it."""
+    nodes = ""
+    if verdict.delegated_nodes is not None and verdict.total_nodes is not None:
+        nodes = f" {verdict.delegated_nodes}/{verdict.total_nodes} nodes"
+    word = verdict.verdict.upper() + (" (provisional)" if verdict.provisional else "")
+    proof = ""
+    if verdict.evidence:
+        proof = f" · line {verdict.evidence[0].line}: {clean_text(verdict.evidence[0].text, 100)}"
+    elif verdict.reason:
+        proof = f" · {clean_text(verdict.reason, 100)}"
+    glyph = VERDICT_GLYPHS.get(verdict.verdict, "?")
+    return f" {glyph} {verdict.graph:<24} asked {verdict.requested:<5} → {word}{nodes}{proof}"
+
+
+def identity_lines(record: SessionRecord) -> list[str]:
+    """The five metadata (R21); what is unknown is said to be."""
+    identity = record.identity
+
+    def known(value: object) -> str:
+        return "UNKNOWN" if value is None else clean_text(str(value))
+
+    lines = [
+        f" device       {known(identity.device_model)}",
+        f" OS           {known(identity.os_version)}",
+        f" AICore       {known(identity.aicore_version)}",
+        f" quantisation {known(identity.quantisation)}",
+        f" γ, T         {known(identity.gamma)}, {known(identity.temperature)}",
+    ]
+    if record.identity_missing:
+        lines.append(f" INCOMPLETE: {', '.join(record.identity_missing)} unknown; these figures cannot be compared")
+    return lines
+
+
+def configuration_lines(configurations: Iterable[ConfigurationRecord]) -> list[str]:
+    """A block of figures for each configuration."""
+    lines = []
+    for configuration in configurations:
+        lines.append(f" {configuration.name}  ({len(configuration.rounds)} rounds)")
+        for key, label, unit in _LABELS:
+            if key in configuration.figures:
+                lines.append(f"   {label:<11} {figure_text(configuration.figures[key], unit)}")
+    return lines
+
+
+def heading(record: SessionRecord) -> str:
+    """The session's name with everything one must not overlook."""
+    marks = []
+    if record.simulated:
+        marks.append("SIMULATED")
+    if record.recovered:
+        marks.append("RECOVERED")
+    if record.outcome and record.outcome != "done":
+        marks.append(record.outcome.upper())
+    return record.session + (f"  [{' · '.join(marks)}]" if marks else "")
+
+
+def session_text(record: SessionRecord, path: Path | None = None) -> str:
+    """The whole report."""
+    lines = [heading(record), *identity_lines(record), ""]
+    if record.recovery:
+        lines += [f"Recovered: {record.recovery}.", ""]
+    if record.stages:
+        lines += ["Stages", *[stage_line(s) for s in record.stages], ""]
+    if record.verdicts:
+        lines += [f"Delegates: {(worst_verdict(record) or 'unknown').upper()}"]
+        lines += [verdict_line(v) for v in record.verdicts] + [""]
+    if record.configurations:
+        gamma = record.identity.gamma
+        lines += [f"Figures (γ {gamma if gamma is not None else 'unknown'})"]
+        lines += [*configuration_lines(record.configurations), ""]
+    elif record.run:
+        lines += ["Figures: none were measured", ""]
+    if record.scenarios:
+        lines += ["Scenarios", *[_scenario_line(s) for s in record.scenarios], ""]
+    if record.pitfalls:
+        lines += ["Pitfalls", *[f" ! {p['text']} ({p['evidence']})" for p in record.pitfalls], ""]
+    if record.outcome_reason:
+        lines.append(f"Ended: {clean_text(record.outcome_reason)}")
+    lines.append(f"Conclusion: {record.conclusion or 'none: the measurement did not get that far'}")
+    if path is not None:
+        lines.append(f"Session: {path}")
+    return "\n".join(lines)
+
+
+def _scenario_line(scenario: dict[str, object]) -> str:
+    # The sentence is written where the figures are known, in measure.conclude.
+    return f" {scenario.get('text') or scenario}"
+
+
+def has_figures(record: SessionRecord) -> bool:
+    """Whether the deployed configuration was measured at all."""
+    return deployed(record) is not None
