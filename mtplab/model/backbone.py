@@ -30,12 +30,12 @@ class BackboneConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Shape of a backbone; round-trips through JSON."""
 
     vocab: int = 1024
-    d_model: int = 192
-    layers: int = 6
-    heads: int = 6
+    d_model: int = 128
+    layers: int = 8
+    heads: int = 4
     kv_heads: int = 2
     head_dim: int = 32
-    ff: int = 448
+    ff: int = 384
     context: int = 256
     rope_theta: float = 10_000.0
     norm_eps: float = 1e-5
@@ -81,9 +81,9 @@ def cache_names(config: BackboneConfig) -> list[str]:
     return [f"kv_cache_{kind}_{layer}" for layer in range(config.layers) for kind in ("k", "v")]
 
 
-def empty_cache(config: BackboneConfig) -> dict[str, torch.Tensor]:
-    """Zeroed caches, each [1, KV, T, HD] float32, by name."""
-    shape = (1, config.kv_heads, config.context, config.head_dim)
+def empty_cache(config: BackboneConfig, batch: int = 1) -> dict[str, torch.Tensor]:
+    """Zeroed caches, each [batch, KV, T, HD] float32, by name; exports have batch 1."""
+    shape = (batch, config.kv_heads, config.context, config.head_dim)
     return {name: torch.zeros(shape) for name in cache_names(config)}
 
 
@@ -126,14 +126,14 @@ class Attention(nn.Module):
     def cached(
         self, q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, mask: torch.Tensor
     ) -> torch.Tensor:
-        """Attend q[1,H,S,HD] to whole caches [1,KV,T,HD] under mask[S,T]; a group shares its KV head."""
+        """Attend q[B,H,S,HD] to whole caches [B,KV,T,HD] under mask[S,T]; a group shares its KV head."""
         config = self.config
-        groups, length = config.heads // config.kv_heads, q.shape[2]
-        q = q.reshape(1, config.kv_heads, groups * length, config.head_dim)
+        batch, groups, length = q.shape[0], config.heads // config.kv_heads, q.shape[2]
+        q = q.reshape(batch, config.kv_heads, groups * length, config.head_dim)
         scores = torch.matmul(q, k_cache.transpose(2, 3)) * config.head_dim**-0.5
-        scores = scores.view(1, config.kv_heads, groups, length, config.context) + mask
-        weights = F.softmax(scores, dim=-1).view(1, config.kv_heads, groups * length, config.context)
-        return self.merge(torch.matmul(weights, v_cache).view(1, config.heads, length, config.head_dim))
+        scores = scores.view(batch, config.kv_heads, groups, length, config.context) + mask
+        weights = F.softmax(scores, dim=-1).view(batch, config.kv_heads, groups * length, config.context)
+        return self.merge(torch.matmul(weights, v_cache).view(batch, config.heads, length, config.head_dim))
 
     def sequence(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """Causal attention inside the sequence alone, batched."""
@@ -193,11 +193,10 @@ class Backbone(nn.Module):
     def _blocks(self) -> list[Block]:
         return [cast(Block, block) for block in self.blocks]
 
-    def forward(
-        self, tokens: torch.Tensor, input_pos: torch.Tensor, **kv: torch.Tensor
-    ) -> dict[str, torch.Tensor]:
+    def forward(self, tokens: torch.Tensor, input_pos: torch.Tensor, **kv: torch.Tensor) -> dict[str, torch.Tensor]:
         """tokens[1,S] int32 at positions input_pos[S] int32, with all caches by name.
 
+        A larger batch works too when all its rows stand at the same positions (text generation for training).
         Returns logits[1,S,V], hidden[1,S,D] and the caches under their own names. A query at position p
         sees the cache slots 0..p only, so stale slots beyond p never matter.
         """

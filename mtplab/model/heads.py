@@ -35,7 +35,7 @@ class HeadConfig(msgspec.Struct, frozen=True, kw_only=True):
     gamma: int
     d_model: int
     vocab: int
-    ff: int = 192
+    ff: int = 128
     norm_eps: float = 1e-5
 
     def __post_init__(self) -> None:
@@ -104,11 +104,7 @@ class Head(nn.Module):
     def own_parameters(self) -> list[tuple[str, nn.Parameter]]:
         """Parameters that the backbone does not already hold."""
         shared = {"embedding.weight", "lm_head.weight"}
-        return [
-            (name, value)
-            for name, value in self.named_parameters(remove_duplicate=False)
-            if name not in shared
-        ]
+        return [(name, value) for name, value in self.named_parameters(remove_duplicate=False) if name not in shared]
 
 
 class RecurrentResidualHead(Head):
@@ -150,9 +146,7 @@ class TokenConditionedHead(Head):
 
     def step(self, state: torch.Tensor, embedded: torch.Tensor | None) -> torch.Tensor:
         if embedded is None:
-            raise ModelError(
-                "A token-conditioned head was called without a token; pass the token chosen at p+1."
-            )
+            raise ModelError("A token-conditioned head was called without a token; pass the token chosen at p+1.")
         x = self.join_proj(torch.cat([self.token_norm(embedded), self.state_norm(state)], dim=-1))
         y = self.ff_norm(x)
         return x + self.down_proj(F.silu(self.gate_proj(y)) * self.up_proj(y))
@@ -177,9 +171,7 @@ _FAMILIES: dict[Kind, type[RecurrentResidualHead] | type[TokenConditionedHead]] 
 def build_head(kind: Kind, backbone: Backbone, gamma: int = 3) -> Head:
     """A fresh head of the family, with random own weights, on `backbone`."""
     shape = backbone.config
-    config = HeadConfig(
-        kind=kind, gamma=gamma, d_model=shape.d_model, vocab=shape.vocab, norm_eps=shape.norm_eps
-    )
+    config = HeadConfig(kind=kind, gamma=gamma, d_model=shape.d_model, vocab=shape.vocab, norm_eps=shape.norm_eps)
     return _FAMILIES[kind](config, backbone)
 
 
