@@ -73,6 +73,15 @@ class AcceptCounts(msgspec.Struct, frozen=True):
         """Rounds that met a rejection; a round whose every draft was accepted met none."""
         return self.rounds - self.counts[-1]
 
+    def truncated(self, gamma: int) -> AcceptCounts:
+        """The counts had drafts been cut to `gamma`, a shorter length.
+
+        Approximate: a shorter draft moves the places where later rounds begin, which counts cannot show.
+        """
+        if not 1 <= gamma <= self.gamma:
+            raise ValueError(f"drafts of {self.gamma} can be cut to 1..{self.gamma}, not to {gamma}")
+        return AcceptCounts((*self.counts[:gamma], sum(self.counts[gamma:])))
+
     @classmethod
     def from_accepts(cls, gamma: int, accepts: Iterable[int]) -> AcceptCounts:
         """Count per-round accept numbers, each in 0..gamma."""

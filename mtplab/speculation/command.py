@@ -1,0 +1,231 @@
+"""`mtplab calc`: the speedup calculator on the command line, for people as a table and for scripts as JSON."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from mtplab.speculation.acceptance import AcceptCounts
+from mtplab.speculation.calculator import (
+    Answer,
+    Given,
+    Reading,
+    calculate,
+    from_alpha,
+    from_counts,
+    from_totals,
+)
+from mtplab.speculation.intervals import Estimate
+from mtplab.speculation.recorded import Recorded, read_session
+from mtplab.speculation.speedup import GAMMA_LIMIT, Cost, Head
+
+
+class OneSentenceCommand(click.Command):
+    """A command whose every wrong use ends with one sentence and exit code 1, the house's code for usage."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            raise click.ClickException(error.format_message()) from None
+
+
+@click.command(
+    "calc",
+    cls=OneSentenceCommand,
+    short_help="What a draft head brings: tokens a round, speedup, best γ, break-even.",
+    epilog="Costs are in plain decode steps. Exit codes: 0 fine, 1 wrong use.",
+)
+@click.option("--gamma", type=int, help="Draft length γ (with --session: the recorded one if left out).")
+@click.option("--alpha", type=float, help="Acceptance α of one draft; NOT accepted ÷ drafted (both are shown).")
+@click.option("--counts", metavar="N0,…,Nγ", help="Rounds that accepted 0, 1, … γ drafts.")
+@click.option("--drafted", type=int, help="All drafted tokens (with --accepted).")
+@click.option("--accepted", type=int, help="All accepted drafts, bonus tokens not among them (with --drafted).")
+@click.option("--session", metavar="S", help="A saved session: its folder or session.json.")
+@click.option("--draft-cost", type=float, help="Cost c of a draft step [0, or the session's].")
+@click.option("--verify-cost", type=float, help="Cost r of verifying γ+1 positions [1, or the session's].")
+@click.option(
+    "--head",
+    type=click.Choice(["recursive", "parallel"]),
+    default="recursive",
+    show_default=True,
+    help="recursive: γ draft steps a round; parallel: one for all γ.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON value and nothing else.")
+def calc_command(
+    gamma: int | None,
+    alpha: float | None,
+    counts: str | None,
+    drafted: int | None,
+    accepted: int | None,
+    session: str | None,
+    draft_cost: float | None,
+    verify_cost: float | None,
+    head: Head,
+    as_json: bool,
+) -> None:
+    """Say what a draft head brings, from α, accept counts, totals or a saved session."""
+    try:
+        totals = _totals(drafted, accepted)
+        _one_source(alpha, counts, totals, session)
+        recorded = read_session(session) if session is not None else None
+        given, notes = _given(gamma, alpha, counts, totals, recorded)
+        cost, cost_notes = _cost(draft_cost, verify_cost, head, recorded)
+        answer = calculate(given, cost)
+    except ValueError as error:
+        raise click.ClickException(_sentence(str(error))) from None
+    answer = msgspec.structs.replace(
+        answer,
+        notes=[*notes, *cost_notes, *answer.notes],
+        source="session" if recorded else answer.source,
+        simulated=recorded.simulated if recorded else None,
+    )
+    click.echo(msgspec.json.encode(answer).decode() if as_json else table(answer))
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
+
+
+def _totals(drafted: int | None, accepted: int | None) -> tuple[int, int] | None:
+    if drafted is None and accepted is None:
+        return None
+    if drafted is None or accepted is None:
+        raise ValueError("--drafted and --accepted belong together; give both")
+    return drafted, accepted
+
+
+def _one_source(*sources: object) -> None:
+    if sum(source is not None for source in sources) != 1:
+        raise ValueError("give exactly one of --alpha, --counts, --drafted with --accepted, or --session")
+
+
+def _given(
+    gamma: int | None,
+    alpha: float | None,
+    counts: str | None,
+    totals: tuple[int, int] | None,
+    recorded: Recorded | None,
+) -> tuple[Given, list[str]]:
+    if gamma is None and recorded is None:
+        raise ValueError("give --gamma, the draft length")
+    if gamma is not None and not 1 <= gamma <= GAMMA_LIMIT:
+        raise ValueError(f"--gamma must lie in 1..{GAMMA_LIMIT}, not {gamma}")
+    if recorded is not None:
+        return _from_recorded(recorded, gamma)
+    assert gamma is not None
+    if alpha is not None:
+        if not 0 <= alpha <= 1:
+            raise ValueError(f"--alpha is a probability in 0..1, not {alpha:g}")
+        return from_alpha(gamma, alpha), []
+    if counts is not None:
+        return from_counts(_parse_counts(counts, gamma)), []
+    assert totals is not None
+    return from_totals(gamma, *totals), []
+
+
+def _parse_counts(text: str, gamma: int) -> AcceptCounts:
+    try:
+        numbers = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise ValueError(f"--counts takes whole numbers with commas between, not {text!r}") from None
+    if len(numbers) != gamma + 1:
+        raise ValueError(
+            f"--counts needs {gamma + 1} numbers for γ = {gamma}, "
+            f"the rounds that accepted 0 to {gamma}; it got {len(numbers)}"
+        )
+    return AcceptCounts(numbers)
+
+
+def _from_recorded(recorded: Recorded, gamma: int | None) -> tuple[Given, list[str]]:
+    notes = [f"Acceptance of configuration {recorded.configuration!r}, {len(recorded.prompts)} prompts."]
+    counts, prompts = recorded.counts, recorded.prompts
+    if gamma is not None and gamma > counts.gamma:
+        raise ValueError(
+            f"the session drafted {counts.gamma} tokens a round and says nothing of γ = {gamma}; ask for fewer"
+        )
+    if gamma is not None and gamma < counts.gamma:
+        notes.append(
+            f"Recorded at γ = {counts.gamma} and cut to {gamma}: approximate, shorter drafts begin elsewhere."
+        )
+        counts, prompts = counts.truncated(gamma), tuple(one.truncated(gamma) for one in prompts)
+    return from_counts(counts, prompts), notes
+
+
+def _cost(draft: float | None, verify: float | None, head: Head, recorded: Recorded | None) -> tuple[Cost, list[str]]:
+    notes = []
+    overhead = 0.0
+    if recorded is not None and draft is None and verify is None:
+        if recorded.draft_cost is not None and recorded.verify_cost is not None:
+            draft, verify, overhead = recorded.draft_cost, recorded.verify_cost, recorded.overhead or 0.0
+            notes.append("Draft and verify cost are the session's own.")
+        else:
+            notes.append("The session holds no draft and verify cost; 0 and 1 were taken, the best case.")
+    return Cost(0.0 if draft is None else draft, 1.0 if verify is None else verify, head, overhead), notes
+
+
+def table(answer: Answer) -> str:
+    """The answer as a table for people."""
+    head = f"Speedup at γ = {answer.gamma}" + ("   SIMULATED" if answer.simulated else "")
+    rows = _one_reading(answer) if answer.readings is None else _both_readings(answer, answer.readings)
+    lines = [head, *_aligned([*rows, ("break-even", _break_even(answer))])]
+    lines += [f"warning: {text}" for text in answer.warnings]
+    lines += [f"note: {text}" for text in answer.notes]
+    return "\n".join(lines)
+
+
+def _one_reading(answer: Answer) -> list[tuple[str, ...]]:
+    return [
+        ("α", _shown(answer.alpha, ".3f"), answer.alpha.kind.replace("_", " ")),
+        ("accepted ÷ drafted", f"{answer.accepted_per_round / answer.gamma:.3f}", "not α"),
+        ("tokens a round", f"{answer.expected_tokens:.3f}"),
+        ("accepted a round", f"{answer.accepted_per_round:.3f}"),
+        ("round cost", f"{answer.round_cost:.3f}", "plain decode steps"),
+        ("speedup", _shown(answer.speedup_interval, ".2f", "×"), answer.verdict),
+        ("best draft length", _best(answer.best_gamma, answer.best_speedup)),
+    ]
+
+
+def _both_readings(answer: Answer, readings: dict[str, Reading]) -> list[tuple[str, ...]]:
+    both = (readings["as_alpha"], readings["as_ratio"])
+    return [
+        ("", "read as α", "read as accepted ÷ drafted"),
+        ("α", *(f"{r.alpha:.3f}" for r in both)),
+        ("accepted ÷ drafted", *(f"{r.ratio:.3f}" for r in both)),
+        ("tokens a round", *(f"{r.expected_tokens:.3f}" for r in both)),
+        ("accepted a round", *(f"{r.expected_tokens - 1:.3f}" for r in both)),
+        ("round cost", *2 * (f"{answer.round_cost:.3f}",)),
+        ("speedup", *(f"{r.speedup:.2f}×  {r.verdict}" for r in both)),
+        ("best draft length", *(_best(r.best_gamma, r.best_speedup) for r in both)),
+    ]
+
+
+def _best(gamma: int, gained: float) -> str:
+    return "none pays" if gamma == 0 else f"γ = {gamma}, {gained:.2f}×"
+
+
+def _shown(estimate: Estimate, spec: str, unit: str = "") -> str:
+    if estimate.value is None:
+        return f"unknown ({estimate.reason})"
+    text = format(estimate.value, spec) + unit
+    if estimate.low is not None and estimate.high is not None:
+        text += f"  [{format(estimate.low, spec)}, {format(estimate.high, spec)}]"
+    return text
+
+
+def _break_even(answer: Answer) -> str:
+    if answer.break_even_alpha is None:
+        return "not even at α = 1"
+    return (
+        f"α {answer.break_even_alpha:.3f}, accepted ÷ drafted {answer.break_even_ratio:.3f}, "
+        f"{answer.break_even_accepted:.3f} accepted a round"
+    )
+
+
+def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
+    label = max(len(row[0]) for row in rows)
+    second = max(len(row[1]) for row in rows if len(row) > 2)
+    return [
+        "  " + "  ".join([row[0].ljust(label), row[1].ljust(second if len(row) > 2 else 0), *row[2:]]).rstrip()
+        for row in rows
+    ]
