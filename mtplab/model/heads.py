@@ -7,7 +7,6 @@ are the backbone's own and are never stored with a head; an exported head carrie
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -15,11 +14,11 @@ import msgspec
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from mtplab.model.backbone import Backbone
 from mtplab.model.errors import ModelError
+from mtplab.model.weights import assign, read_tensors
 
 Kind = Literal["recurrent_residual", "token_conditioned"]
 KINDS: tuple[Kind, ...] = ("recurrent_residual", "token_conditioned")
@@ -212,15 +211,7 @@ def save_head(head: Head, path: Path, dtype: torch.dtype = torch.float16) -> Non
 
 def load_head(path: Path, backbone: Backbone) -> Head:
     """Read a head for `backbone`; only safetensors with mtplab's metadata are opened."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata: Mapping[str, str] = file.metadata() or {}
-            tensors = {name: file.get_tensor(name).float() for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
-        raise ModelError(
-            f"The head {path.name} cannot be opened as safetensors ({error}); "
-            "pickled checkpoints are refused because opening one can run code, so save it with save_head."
-        ) from error
+    tensors, metadata = read_tensors(path)
     try:
         config = msgspec.json.decode(metadata.get("mtplab_head", ""), type=HeadConfig)
     except msgspec.DecodeError as error:
@@ -228,15 +219,5 @@ def load_head(path: Path, backbone: Backbone) -> Head:
             f"The head {path.name} does not say its family and γ ({error}); save it again with save_head."
         ) from error
     head = _FAMILIES[config.kind](config, backbone)
-    expected = dict(head.own_parameters())
-    if {name: tuple(value.shape) for name, value in expected.items()} != {
-        name: tuple(value.shape) for name, value in tensors.items()
-    }:
-        raise ModelError(
-            f"The head {path.name} holds other tensors than a {config.kind} head has, so it was written by "
-            "another version; train it again with python -m mtplab.model.train heads."
-        )
-    with torch.no_grad():
-        for name, value in expected.items():
-            value.copy_(tensors[name])
+    assign(path.name, dict(head.own_parameters()), tensors)
     return head.eval()
