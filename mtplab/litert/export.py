@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import re
 import sys
@@ -14,6 +15,7 @@ from typing import Any, TextIO, cast
 import torch
 import torch.nn as nn
 
+from mtplab.litert.audit import audit, key
 from mtplab.litert.errors import LiteRtError
 from mtplab.model.backbone import Backbone, empty_cache
 from mtplab.model.heads import Head
@@ -99,6 +101,23 @@ def _convert(
                 f"{reason[0] if reason else 'no reason given'}); look at its norm layers and dtypes first."
             ) from error
     return path
+
+
+def module_names(module: nn.Module, path: Path) -> dict[str, str]:
+    """Which parameter of `module` each operation of the float graph at `path` reads, by `audit.key`.
+
+    Found by content: tensor names of a converted graph are fused from several modules and name the wrong one.
+    """
+    by_content = {
+        hashlib.sha256(value.detach().contiguous().numpy().tobytes()).hexdigest(): name
+        for name, value in reversed(list(module.state_dict().items()))
+    }
+    return {
+        key(use): by_content[weight.sha256]
+        for weight in audit(path).weights
+        if weight.sha256 in by_content
+        for use in weight.uses
+    }
 
 
 _LINE = re.compile(r"\[\s*(START|DONE|FAIL)\s*\]\s+LiteRT-Torch Convert > ([^>()]+?)\s*(?:\(\+.*)?$")

@@ -66,7 +66,9 @@ class _Signature:
         self.input_shapes = {key: tuple(int(n) for n in value["shape"]) for key, value in ins.items()}
         self.output_shapes = {key: tuple(int(n) for n in value["shape"]) for key, value in outs.items()}
         self.inputs = {
-            key: model.create_input_buffer_by_name(name, key) for key in self.input_shapes if not _is_cache(key)
+            key: model.create_input_buffer_by_name(name, key)
+            for key in self.input_shapes
+            if not _is_cache(key)
         }
         self.outputs = {
             key: model.create_output_buffer_by_name(name, key)
