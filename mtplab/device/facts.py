@@ -1,0 +1,357 @@
+"""What is known about a phone, each fact with the command it came from, or with the reason why it is not known."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+import msgspec
+
+from mtplab.device import aicore, paths
+from mtplab.device.errors import DeviceError
+from mtplab.device.link import Link
+from mtplab.device.lock import serial_hash
+from mtplab.device.transfer import parse_df, parse_sha256
+
+Value = str | int | float | bool
+
+
+class Unknown(Exception):
+    """A parser's answer where the output does not tell; the text is the reason."""
+
+
+class Fact(msgspec.Struct, frozen=True):
+    """One thing about a phone. `value` is None exactly when `reason` says why; never "" or 0 for unknown."""
+
+    name: str
+    value: Value | None
+    source: str
+    reason: str | None = None
+
+
+class ClockOffset(msgspec.Struct, frozen=True):
+    """device uptime = host monotonic + offset, to within half the round trip in which it was read."""
+
+    offset_s: float
+    half_round_trip_s: float
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """Every fact that was asked for, in order. `t` is the host's monotonic time of the reading."""
+
+    facts: tuple[Fact, ...]
+    t: float
+    clock: ClockOffset | None = None
+
+    def get(self, name: str) -> Value | None:
+        """A fact's value, None if unknown; KeyError if it was never asked for."""
+        return self.fact(name).value
+
+    def fact(self, name: str) -> Fact:
+        """A fact by name; KeyError if it was never asked for."""
+        for fact in self.facts:
+            if fact.name == name:
+                return fact
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[Fact]:
+        return iter(self.facts)
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """One command's output in the batch."""
+
+    text: str
+    exit_code: int
+
+
+Parser = Callable[[str], Value]
+
+_COMMANDS: dict[str, str] = {
+    "model": "getprop ro.product.model",
+    "device": "getprop ro.product.device",
+    "soc": "getprop ro.soc.model",
+    "android": "getprop ro.build.version.release",
+    "sdk": "getprop ro.build.version.sdk",
+    "fingerprint": "getprop ro.build.fingerprint",
+    "patch": "getprop ro.build.version.security_patch",
+    "abi": "getprop ro.product.cpu.abi",
+    "standin": "getprop ro.mtplab.standin",
+    "kernel": "uname -r",
+    "battery": "dumpsys battery",
+    "display": (
+        "dumpsys power | grep -E 'mWakefulness=|Display Power:'"
+        " || dumpsys display | grep -E 'mScreenState=|mGlobalDisplayState='"
+    ),
+    "cores": "c=$(cat /sys/devices/system/cpu/possible) && echo list $c || echo count $(nproc)",
+    "memory": "cat /proc/meminfo",
+    "free": f"df -k {paths.TMP}",
+    "aicore": f"dumpsys package {paths.AICORE_PACKAGE}",
+    "benchmark": f"sha256sum {paths.BENCHMARK_MODEL}",
+    "uptime": "cat /proc/uptime",
+}
+_SCREEN_STATES = {
+    "awake": "on", "on": "on", "dreaming": "on", "asleep": "off", "off": "off", "dozing": "off", "doze": "off",
+}  # fmt: skip
+
+
+def _word(text: str, what: str = "nothing") -> str:
+    """One line of printable text."""
+    line = text.strip()
+    if not line:
+        raise Unknown(f"the command printed {what}")
+    if len(line) > 200 or not all(" " <= c <= "~" for c in line):
+        raise Unknown("the command printed something that is no plain text")
+    return line
+
+
+def _one_word(text: str) -> str:
+    word = _word(text)
+    if not re.fullmatch(r"[\w.+:/@,-]+", word, re.ASCII):
+        raise Unknown("the command printed something of another form")
+    return word
+
+
+def _int_in(low: int, high: int) -> Parser:
+    def parse(text: str) -> int:
+        word = _word(text)
+        if not re.fullmatch(r"\d{1,12}", word, re.ASCII) or not low <= int(word) <= high:
+            raise Unknown("the command printed no number that can be true")
+        return int(word)
+
+    return parse
+
+
+def _simulated(text: str) -> bool:
+    """True on a stand-in by its own property or fingerprint; the text is `property fingerprint`."""
+    standin, _, fingerprint = text.partition("\n")
+    if standin.strip() == "1" or "standin" in fingerprint.lower():
+        return True
+    if not fingerprint.strip():
+        raise Unknown("neither property was answered")
+    return False
+
+
+def battery_value(text: str, key: str) -> int:
+    """An integer field of `dumpsys battery`; Unknown if it is missing, repeated with another value, or odd."""
+    found = set(re.findall(rf"^[ \t]*{re.escape(key)}: ([^\r\n]*?)\r?$", text, re.MULTILINE))
+    if not found:
+        raise Unknown(f"dumpsys battery names no “{key}”")
+    if len(found) > 1 or not re.fullmatch(r"-?\d{1,7}", word := found.pop(), re.ASCII):
+        raise Unknown(f"dumpsys battery gives no single number for “{key}”")
+    return int(word)
+
+
+def battery_level(text: str) -> int:
+    """Charge in per cent of the scale."""
+    level, scale = battery_value(text, "level"), battery_value(text, "scale")
+    if scale <= 0 or not 0 <= level <= scale:
+        raise Unknown(f"level {level} of {scale} cannot be")
+    return round(100 * level / scale)
+
+
+def battery_temperature(text: str) -> float:
+    """°C; the service gives tenths."""
+    tenths = battery_value(text, "temperature")
+    if tenths == 0 or not -400 <= tenths <= 1500:
+        raise Unknown(f"a battery temperature of {tenths / 10:g} °C cannot be")
+    return tenths / 10
+
+
+def charging(text: str) -> str:
+    """What feeds the phone: AC, USB, wireless, dock, several joined by +, or "none"."""
+    found = re.findall(r"^[ \t]*(AC|USB|Wireless|Dock) powered: (true|false)\r?$", text, re.MULTILINE)
+    if not found:
+        raise Unknown("dumpsys battery names no power source")
+    return "+".join(name for name, on in found if on == "true") or "none"
+
+
+def screen(text: str) -> str:
+    """"on" or "off"."""
+    match = re.search(r"(?:mWakefulness|mScreenState|mGlobalDisplayState|Display Power: state)=(\w+)", text)
+    state = _SCREEN_STATES.get(match.group(1).lower()) if match else None
+    if state is None:
+        raise Unknown("neither dumpsys power nor dumpsys display tells")
+    return state
+
+
+def core_count(text: str) -> int:
+    """Cores in `list 0-8` (the kernel's form, also `0-3,5`) or `count 9`; other lines are complaints."""
+    match = re.search(r"^(list|count) ([\d,-]{1,100})\r?$", text, re.MULTILINE | re.ASCII)
+    if match is None:
+        raise Unknown("neither the kernel nor nproc names the cores")
+    if match.group(1) == "count":
+        return _int_in(1, 512)(match.group(2))
+    total = 0
+    for part in match.group(2).split(","):
+        pair = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", part, re.ASCII)
+        first, last = (int(pair.group(1)), int(pair.group(2) or pair.group(1))) if pair else (1, 0)
+        if last < first:
+            raise Unknown("the kernel's list of cores has another form")
+        total += last - first + 1
+    return _int_in(1, 512)(str(total))
+
+
+def memory_total(text: str) -> int:
+    """Bytes of memory by /proc/meminfo."""
+    match = re.search(r"^MemTotal:[ \t]+([1-9]\d{0,11}) kB\r?$", text, re.MULTILINE | re.ASCII)
+    if match is None:
+        raise Unknown("/proc/meminfo names no MemTotal")
+    return int(match.group(1)) * 1024
+
+
+def _free(text: str) -> int:
+    free = parse_df(text)
+    if free is None:
+        raise Unknown("df printed another form")
+    return free
+
+
+def _sha256(text: str) -> str:
+    found = parse_sha256(text)
+    if found is None:
+        raise Unknown("sha256sum printed no hash")
+    return found
+
+
+def uptime(text: str) -> float:
+    """Seconds since boot by /proc/uptime."""
+    match = re.match(r"(\d{1,10}\.\d{1,9}) \d", text, re.ASCII)
+    if match is None:
+        raise Unknown("/proc/uptime has another form")
+    return float(match.group(1))
+
+
+# fact -> (command, parser)
+_FACTS: dict[str, tuple[str, Parser]] = {
+    "model": ("model", _word),
+    "device": ("device", _one_word),
+    "soc": ("soc", _word),
+    "android_release": ("android", _one_word),
+    "sdk": ("sdk", _int_in(1, 999)),
+    "build_fingerprint": ("fingerprint", _one_word),
+    "security_patch": ("patch", _one_word),
+    "kernel": ("kernel", _one_word),
+    "abi": ("abi", _one_word),
+    "battery_level_percent": ("battery", battery_level),
+    "battery_temperature_c": ("battery", battery_temperature),
+    "charging": ("battery", charging),
+    "screen": ("display", screen),
+    "cores": ("cores", core_count),
+    "memory_bytes": ("memory", memory_total),
+    "free_bytes": ("free", _free),
+}
+
+
+def batch_script(mark: str) -> str:
+    """One script that runs every command; `mark`, which no output can foresee, frames the answers."""
+    return "\n".join(
+        f'echo "{mark} begin {key}"; {{ {command}; }} 2>&1; echo "{mark} end {key} $?"'
+        for key, command in _COMMANDS.items()
+    )
+
+
+def split_batch(stdout: str, mark: str) -> dict[str, Answer]:
+    """The answers of `batch_script`; only those whose end was seen. Text before an end mark may lack a newline."""
+    answers: dict[str, Answer] = {}
+    for key in _COMMANDS:
+        begin = f"{mark} begin {key}\n"
+        start = stdout.find(begin)
+        if start < 0:
+            continue
+        match = re.compile(rf"{mark} end {key} (\d{{1,3}})\r?\n", re.ASCII).search(stdout, start + len(begin))
+        if match is not None:
+            answers[key] = Answer(stdout[start + len(begin) : match.start()], int(match.group(1)))
+    return answers
+
+
+def parse_facts(answers: Mapping[str, Answer]) -> tuple[Fact, ...]:
+    """Facts from answers, whatever they hold; never raises."""
+    facts = [_fact(name, key, parse, answers) for name, (key, parse) in _FACTS.items()]
+    facts += _aicore_facts(answers)
+    facts += _benchmark_facts(answers)
+    facts.append(_simulated_fact(answers))
+    return tuple(facts)
+
+
+def _fact(name: str, key: str, parse: Parser, answers: Mapping[str, Answer]) -> Fact:
+    source = _COMMANDS[key]
+    answer = answers.get(key)
+    if answer is None:
+        return Fact(name, None, source, "the command gave no answer")
+    if answer.exit_code != 0:
+        said = "".join(c if " " <= c <= "~" else " " for c in answer.text).split()
+        return Fact(name, None, source, f"exit code {answer.exit_code}: {' '.join(said)[:120]}".rstrip(": "))
+    try:
+        return Fact(name, parse(answer.text), source)
+    except Unknown as why:
+        return Fact(name, None, source, str(why))
+
+
+def _aicore_facts(answers: Mapping[str, Answer]) -> list[Fact]:
+    source, answer = _COMMANDS["aicore"], answers.get("aicore")
+    found = aicore.parse(answer.text) if answer is not None else aicore.UNANSWERED
+    reason = None if found.state is not None else found.reason
+    lacks = found.reason or "the package manager names no version"
+    absent = "absent" if found.state == "absent" else None
+    return [
+        Fact("aicore_state", found.state, source, reason),
+        Fact("aicore_version", found.version or absent, source, None if found.version or absent else lacks),
+        Fact("aicore_code", found.code or absent, source, None if found.code or absent else lacks),
+    ]
+
+
+def _benchmark_facts(answers: Mapping[str, Answer]) -> list[Fact]:
+    source, answer = _COMMANDS["benchmark"], answers.get("benchmark")
+    if answer is not None and answer.exit_code != 0 and "No such file" in answer.text:
+        return [
+            Fact("benchmark_model", "absent", source),
+            Fact("benchmark_model_sha256", None, source, f"there is no {paths.BENCHMARK_MODEL}"),
+        ]
+    digest = _fact("benchmark_model_sha256", "benchmark", _sha256, answers)
+    path = paths.BENCHMARK_MODEL if digest.value is not None else None
+    return [Fact("benchmark_model", path, source, digest.reason), digest]
+
+
+def _simulated_fact(answers: Mapping[str, Answer]) -> Fact:
+    texts = [answers[key].text.strip() if key in answers else "" for key in ("standin", "fingerprint")]
+    source = f"{_COMMANDS['standin']}; {_COMMANDS['fingerprint']}"
+    try:
+        return Fact("simulated", _simulated("\n".join(texts)), source)
+    except Unknown as why:
+        return Fact("simulated", None, source, str(why))
+
+
+def read_facts(link: Link) -> Facts:
+    """Ask the phone everything, in a few round trips. Raises DeviceGone if it went away meanwhile."""
+    mark = f"#{secrets.token_hex(6)}"
+    result = link.run(batch_script(mark), timeout_s=30)
+    facts = list(parse_facts(split_batch(result.stdout, mark)))
+    clock, why = measure_clock(link)
+    offset = clock.offset_s if clock else None
+    facts.append(Fact("clock_offset_s", offset, _COMMANDS["uptime"], why))
+    try:
+        facts.append(Fact("serial_hash", serial_hash(link.serial), "keyed hash of adb's serial"))
+    except DeviceError as problem:
+        facts.append(Fact("serial_hash", None, "keyed hash of adb's serial", str(problem)))
+    return Facts(tuple(facts), time.monotonic(), clock)
+
+
+def measure_clock(link: Link, tries: int = 3) -> tuple[ClockOffset | None, str | None]:
+    """The phone's uptime against the host's monotonic clock: of some readings the one with the shortest way."""
+    best: ClockOffset | None = None
+    reason: str | None = None
+    for _ in range(tries):
+        began = time.monotonic()
+        result = link.run(_COMMANDS["uptime"], timeout_s=5)
+        ended = time.monotonic()
+        try:
+            seconds = uptime(result.stdout)
+        except Unknown as why:
+            return None, str(why)
+        offset = ClockOffset(seconds - (began + ended) / 2, (ended - began) / 2)
+        if best is None or offset.half_round_trip_s < best.half_round_trip_s:
+            best = offset
+    return best, reason

@@ -1,0 +1,12 @@
+"""Where things lie on the phone."""
+
+from __future__ import annotations
+
+TMP = "/data/local/tmp"
+BENCHMARK_MODEL = f"{TMP}/benchmark_model"
+TOKEN_RUNNER = f"{TMP}/mtplab-runner"
+WORK_DIR = f"{TMP}/mtplab"
+MODELS_DIR = f"{WORK_DIR}/models"
+INPUTS_DIR = f"{WORK_DIR}/inputs"
+
+AICORE_PACKAGE = "com.google.android.aicore"

@@ -1,0 +1,152 @@
+"""Runs the stand-in phone as a process of its own beside a private adb server, and ends both."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from mtplab.device.adb import PrivateServer
+from mtplab.device.errors import DeviceError
+from mtplab.device.link import Link, connect
+
+_START_S = 30.0
+
+
+class StandinProcess:
+    """A running stand-in: `.serial`, `.server` (private), `.link()`, `.control(command)`.
+
+    `programs` maps a path on the device to the host's argument list that runs there. Without `root` the device's
+    files live in a temporary folder. `allow_key` defaults to the private server's key; `allow=False` leaves the
+    phone unauthorised, as a new phone is.
+    """
+
+    def __init__(
+        self, scenario: str = "normal", root: Path | None = None,
+        programs: Mapping[str, Sequence[str]] | None = None, allow_key: Path | None = None,
+        speed: float | None = None, allow: bool = True, server: PrivateServer | None = None,
+        options: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        self.scenario = scenario
+        self.serial = ""
+        self.about: dict[str, Any] = {}
+        self._root, self._programs, self._speed = root, dict(programs or {}), speed
+        self._allow_key, self._allow, self._options = allow_key, allow, list(options)
+        self._server = server
+        self._stack = contextlib.ExitStack()
+        self._process: subprocess.Popen[str] | None = None
+
+    @property
+    def server(self) -> PrivateServer:
+        """The private adb server that the stand-in is attached to."""
+        if self._server is None:
+            raise DeviceError("The stand-in is not running: use it inside its `with` block.")
+        return self._server
+
+    def link(self) -> Link:
+        """A link to the stand-in."""
+        return Link(self.server, self.serial)
+
+    def __enter__(self) -> StandinProcess:
+        with contextlib.ExitStack() as stack:
+            if self._server is None:
+                self._server = stack.enter_context(PrivateServer())
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="mtplab-standin-"))
+            stack.callback(self._end)
+            self._launch(self._root or Path(folder) / "root", Path(folder) / "stderr.log")
+            connect(self.server, self.serial)
+            if self._allow:
+                self.link().wait_for_return(_START_S)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def _arguments(self, root: Path) -> list[str]:
+        arguments = ["--exit-with-parent", "--scenario", self.scenario, "--root", str(root)]
+        if self._allow:
+            arguments += ["--allow-key", str(self._allow_key or self.server.public_key_path)]
+        if self._speed is not None:
+            arguments += ["--speed", str(self._speed)]
+        for path, argv in self._programs.items():
+            arguments += ["--program", f"{path}={json.dumps(list(argv))}"]
+        return arguments + self._options
+
+    def _launch(self, root: Path, log: Path) -> None:
+        with log.open("wb") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "mtplab.standin", *self._arguments(root)],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True,
+            )  # fmt: skip
+        line = self._first_line()
+        try:
+            self.about = json.loads(line)
+            self.serial = str(self.about["serial"])
+        except (ValueError, KeyError, TypeError):
+            said = " ".join(log.read_text(errors="replace").strip().splitlines()[-1:]) or f"it printed {line[:80]!r}"
+            raise DeviceError(f"The stand-in did not start with scenario {self.scenario!r}: {said}") from None
+
+    def _first_line(self) -> str:
+        output = self._process.stdout if self._process else None
+        if output is None or not select.select([output], [], [], _START_S)[0]:
+            return ""
+        return output.readline()
+
+    def control(self, command: str, timeout_s: float = 10.0) -> Any:
+        """Tell the stand-in something (`unplug`, `allow`, …) and return its answer, decoded from JSON."""
+        address = self.about.get("control")
+        try:
+            with _control_socket(address) as sock:
+                sock.settimeout(timeout_s)
+                sock.sendall(command.encode() + b"\n")
+                answer = sock.makefile("rb").readline()
+            return json.loads(answer)
+        except (OSError, ValueError) as problem:
+            raise DeviceError(f"The stand-in did not answer {command!r} ({problem}).") from problem
+
+    @property
+    def pid(self) -> int | None:
+        """The stand-in's process."""
+        return self._process.pid if self._process else None
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.poll() is None:
+            process.terminate()
+        try:
+            process.wait(5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(5)
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+def _control_socket(address: object) -> socket.socket:
+    """The stand-in's control socket: a port on this machine or a path."""
+    if isinstance(address, int):
+        return socket.create_connection(("127.0.0.1", address), 5)
+    text = str(address or "")
+    if text.startswith("/"):
+        sock = socket.socket(socket.AF_UNIX)
+        sock.settimeout(5)
+        sock.connect(text)
+        return sock
+    host, _, port = text.rpartition(":")
+    if not port.isdigit():
+        raise OSError(f"no control address in {text!r}")
+    return socket.create_connection((host or "127.0.0.1", int(port)), 5)
