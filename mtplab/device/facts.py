@@ -114,7 +114,7 @@ def _one_word(text: str) -> str:
     return word
 
 
-def _int_in(low: int, high: int) -> Parser:
+def _int_in(low: int, high: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
         word = _word(text)
         if not re.fullmatch(r"\d{1,12}", word, re.ASCII) or not low <= int(word) <= high:
