@@ -1,0 +1,143 @@
+"""Puts the facts of a run and its verdict together into a reading, and chooses among the runs of one log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from .reading import Backend, Finding, LlmFigures, Reading
+from .run import Run
+from .verdict import Judgement, nodes_of, tool_is_classic
+
+# Exit codes of `mtplab log`, worst first: failed or crashed, not what was requested, unknown, fine.
+EXIT_CODES = {
+    "crash": 4,
+    "failed": 4,
+    "fallback_cpu": 3,
+    "partial": 3,
+    "backend_downgrade": 3,
+    "unknown": 5,
+    "full_delegate": 0,
+    "cpu_baseline": 0,
+}
+EXIT_ORDER = (4, 3, 5, 0)
+
+
+def compose(
+    run: Run, requested: Backend | None, source: str | None, judged: Judgement, *, provisional: bool
+) -> Reading:
+    """The reading of one run."""
+    warm, runs = run.measured()
+    figures = run.figures
+    llm = {key.removeprefix("llm_"): value for key, value in figures.items() if key.startswith("llm_")}
+    nodes = nodes_of(run, requested)
+    delegated, total, partitions = (nodes[0].delegated, nodes[0].total, nodes[0].partitions) if nodes else (None,) * 3
+    if requested == "gpu" and not nodes and run.opsums:
+        _, delegated, rest = run.opsums[0]
+        total = None if rest is None else delegated + rest
+    asked = _whole(_number(run.setting("num_runs")))
+    count = _first(figures.get("inference_runs"), runs.get("count"))
+    init_ms = figures.get("llm_init_total_ms")
+    return Reading(
+        tool=tool_of(run),
+        requested=requested,
+        requested_from=source,
+        verdict=judged.verdict,
+        provisional=provisional,
+        reason=judged.reason,
+        cause=judged.cause,
+        cure=judged.cure,
+        delegated_nodes=delegated,
+        total_nodes=total,
+        partitions=partitions,
+        unsupported_ops=tuple(run.ops),
+        init_us=_first(figures.get("init_us"), figures.get("session_us"), None if init_ms is None else init_ms * 1000),
+        first_us=_first(figures.get("first_us"), warm.get("first"), warm.get("curr")),
+        warmup_avg_us=_first(figures.get("warmup_avg_us"), warm.get("avg"), warm.get("curr")),
+        warmup_runs=_whole(_first(figures.get("warmup_runs"), warm.get("count"))),
+        inference_avg_us=_first(figures.get("inference_avg_us"), runs.get("avg"), runs.get("curr")),
+        inference_min_us=_first(figures.get("inference_min_us"), runs.get("min")),
+        inference_max_us=_first(figures.get("inference_max_us"), runs.get("max")),
+        inference_std_us=_first(figures.get("inference_std_us"), runs.get("std")),
+        inference_p5_us=runs.get("p5"),
+        inference_median_us=runs.get("median"),
+        inference_p95_us=runs.get("p95"),
+        inference_runs=_whole(count),
+        runs_asked=asked,
+        init_memory_bytes=_whole(figures.get("init_memory_bytes")),
+        overall_memory_bytes=_whole(figures.get("overall_memory_bytes")),
+        peak_memory_bytes=_whole(figures.get("peak_memory_bytes")),
+        rss_bytes=_whole(figures.get("rss_bytes")),
+        model_bytes=_whole(figures.get("model_bytes")),
+        threads=_whole(_number(run.setting("num_threads"))),
+        graph=run.setting("graph") or None,
+        signature=run.signature or run.setting("signature") or None,
+        cold_init=run.cold_init,
+        op_profile=tuple(run.profile),
+        llm=LlmFigures(**llm) if llm else None,
+        findings=(*run.findings.values(), *_derived(run, judged, requested, count, asked)),
+        evidence=judged.evidence,
+        runs_in_log=1,
+        complete=run.complete,
+        exit_code=run.exit_code,
+    )
+
+
+def _derived(
+    run: Run, judged: Judgement, requested: str | None, count: float | None, asked: int | None
+) -> Iterator[Finding]:
+    """Findings that follow from several lines."""
+    if count is not None and asked is not None and count < asked:
+        text = f"{count:.0f} measured runs stand in the log, fewer than the {asked} asked for (a time limit cut them)"
+        yield Finding(None, text, "runs-fewer-than-asked")
+    good = judged.verdict in ("full_delegate", "cpu_baseline")
+    if good and run.exit_code == 0 and count is None and "inference_avg_us" not in run.figures and not run.blocks:
+        yield Finding(None, "the program ended without an error and without a figure", "no-figures")
+    if requested == "nnapi" and judged.verdict == "full_delegate" and not run.is_on("disable_nnapi_cpu"):
+        text = "NNAPI may itself run nodes on its CPU reference: only --disable_nnapi_cpu=true excludes that"
+        yield Finding(None, text, "nnapi-cpu-allowed")
+
+
+def tool_of(run: Run) -> str | None:
+    """Which program speaks, by its own lines; for the runtime alone, by how its lines came."""
+    streams = "stream" in run.printers
+    if run.tools:
+        name = max(run.tools, key=lambda tool: run.tools[tool])
+        if name == "classic":  # the app prints to logcat only and never says STARTING!
+            return "benchmark_model" if streams else "benchmark_model (APK)"
+        return name
+    if run.nodes or run.signs:
+        if tool_is_classic(run) or (run.blocks and not streams):
+            return "benchmark_model (APK)"
+        return "app (C++ tool over adb shell)" if streams else "app"
+    return None
+
+
+def choose(readings: Sequence[Reading], ended: Sequence[bool]) -> Reading:
+    """One reading for a log of several runs: the worst of those that ended, or of all when none did."""
+    pool = [r for r, done in zip(readings, ended, strict=True) if done] or list(readings)
+    chosen = min(pool, key=lambda r: EXIT_ORDER.index(EXIT_CODES[r.verdict]))
+    if len(readings) == 1:
+        return chosen
+    at = next(i for i, r in enumerate(readings) if r is chosen)
+    texts = [f"run {i + 1} of {len(readings)}: {r.verdict}" for i, r in enumerate(readings) if i != at]
+    others = tuple(Finding(None, text, "several-runs") for text in [f"this is run {at + 1} of {len(readings)}", *texts])
+    return msgspec.structs.replace(
+        chosen,
+        findings=chosen.findings + others,
+        runs_in_log=len(readings),
+        complete=all(r.complete for r in readings),
+    )
+
+
+def _first(*values: float | None) -> float | None:
+    return next((value for value in values if value is not None), None)
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else round(value)
+
+
+def _number(text: str | None) -> float | None:
+    return float(text) if text and text.isascii() and text.isdecimal() and len(text) < 16 else None

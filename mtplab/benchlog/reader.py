@@ -1,0 +1,167 @@
+"""Reads a log line by line: one line in, what is new out; the verdict so far can be asked for at any time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from .compose import choose, compose
+from .lines import Line, clean
+from .reading import Backend, OpTime, Reading
+from .rules import Rules, load_rules
+from .run import MAX_OPS, TEXT_LIMIT, Event, Run, Sign
+from .verdict import judge, requested_by_log
+
+# The list of unsupported operations ends at its summary; other printers' lines may stand between.
+OP_GAP = 8
+MAX_RUNS = 256
+MAX_PROFILE_ROWS = 20_000
+_OP = re.compile(r"([A-Za-z_]\w{1,80}):(?: (.*)|$)")
+_ROW = re.compile(
+    r"(?P<type>\S.{0,200}?)\s+[\d.]+\s+(?P<avg>[\d.]+)\s+(?P<percent>[\d.]+)%\s+[\d.]+%\s+[\d.]+\s+\d+\s+(?P<name>\S.*)"
+)
+_NOTHING: tuple[Event, ...] = ()
+
+
+class LogReader:
+    """Incremental reader of one log, which may hold several runs. `requested` overrides what the log says."""
+
+    def __init__(self, requested: str | None = None, rules: Rules | None = None) -> None:
+        if requested not in (None, "cpu", "gpu", "nnapi", "npu"):
+            raise ValueError(f"requested must be cpu, gpu, nnapi or npu, not {requested!r}")
+        self._asked: Backend | None = requested  # type: ignore[assignment]
+        self._rules = rules or load_rules()
+        self._anchors = (*self._rules.anchors, "\x1b")
+        self._runs = [Run(self._rules)]
+        self._number = 0
+        self._last: tuple[int, str] = (0, "")
+        self._ops_left = 0  # lines for which the list of unsupported operations may still go on
+        self._ops_tag: str | None = None
+        self._profile = False
+        self._regular = False
+
+    # ---- lines in
+
+    def feed(self, line: str) -> Sequence[Event]:
+        """Takes one line (with or without its end) and returns the evidence, findings and figures it adds."""
+        self._number += 1
+        if not self._ops_left and not self._profile and not self._may_matter(line):
+            return _NOTHING
+        return self._take(clean(line))
+
+    def feed_text(self, text: str) -> list[Event]:
+        """Takes many whole lines at once; the same as feeding each, but looks only at those that may matter."""
+        events: list[Event] = []
+        cursor, base = 0, self._number
+        counted = 0  # newlines before the cursor
+        for start in self._candidates(text):
+            if start < cursor:
+                continue
+            counted += text.count("\n", cursor, start)
+            cursor = start
+            while cursor < len(text):
+                end = text.find("\n", cursor)
+                end = len(text) if end < 0 else end
+                self._number = base + counted + 1
+                events += self._take(clean(text[cursor:end]))
+                cursor, counted = end + 1, counted + 1
+                if not self._ops_left and not self._profile:
+                    break
+        whole = counted + text.count("\n", min(cursor, len(text)))
+        self._number = base + whole + (not text.endswith("\n") and cursor < len(text))
+        return events
+
+    def _candidates(self, text: str) -> list[int]:
+        starts: set[int] = {0} if self._ops_left or self._profile else set()
+        for anchor in self._anchors:
+            place = text.find(anchor)
+            while place >= 0:
+                starts.add(text.rfind("\n", 0, place) + 1)
+                end = text.find("\n", place)
+                place = text.find(anchor, end) if end >= 0 else -1
+        return sorted(starts)
+
+    def _may_matter(self, line: str) -> bool:
+        # A plain loop: any() with a generator is twice as slow, and this runs for every line of a log.
+        for anchor in self._anchors:  # noqa: SIM110
+            if anchor in line:
+                return True
+        return False
+
+    def _take(self, line: Line) -> Sequence[Event]:
+        if not line.text:
+            return _NOTHING
+        number = self._number
+        repeated = self._last == (number - 1, line.text)
+        self._last = (number, line.text)
+        found = self._rules.matches(line.text, line.whole)
+        if repeated and not any(rule.kind == "separator" for rule, _ in found):
+            return _NOTHING  # a log that was caught twice
+        events: list[Event] = []
+        for rule, match in found:
+            if rule.kind == "opening":
+                self._open(rule.id)
+            events += self.run.take(rule, match, line, number)
+            self._ops_left = 0 if rule.kind in ("opsum", "nodes") else self._ops_left
+        kinds = {rule.kind for rule, _ in found}
+        if "ops" in kinds:
+            self._ops_left, self._ops_tag = OP_GAP, line.tag
+        elif self._ops_left and not found:
+            self._take_op(line, number)
+        if "profile" in kinds:
+            self._profile = True
+        elif self._profile:
+            self._take_row(line)
+        return events
+
+    def _take_op(self, line: Line, number: int) -> None:
+        self._ops_left -= 1
+        match = _OP.fullmatch(line.text)
+        if match and line.tag == self._ops_tag and len(self.run.ops) < MAX_OPS:
+            self.run.ops.setdefault((match[1], (match[2] or "").strip()[:TEXT_LIMIT]), number)
+            self._ops_left = OP_GAP
+
+    def _take_row(self, line: Line) -> None:
+        match = _ROW.fullmatch(line.text)
+        if not match:
+            self._profile = False
+            return
+        run = self.run
+        if "profile-regular" in run.seen and len(run.profile) < MAX_PROFILE_ROWS:
+            delegated = match["name"].startswith("Delegate/") or self._rules.backend_of(match["type"]) is not None
+            row = OpTime(match["type"], match["name"], float(match["avg"]), float(match["percent"]), not delegated)
+            if row not in run.profile[-200:]:  # the same rows come again, sorted by time
+                run.profile.append(row)
+
+    def _open(self, rule_id: str) -> None:
+        """Begins a new run when the current one already has its own opening or figures."""
+        again = rule_id in self.run.seen or (rule_id == "starting" and self.run.has_content)
+        if again and rule_id in ("starting", "parameters-begin") and len(self._runs) < MAX_RUNS:
+            self._runs.append(Run(self._rules))
+            self._profile, self._ops_left = False, 0
+
+    @property
+    def run(self) -> Run:
+        """The run that the last line belongs to."""
+        return self._runs[-1]
+
+    # ---- readings out
+
+    def verdict(self, final: bool = False) -> Reading:
+        """The reading by what was seen so far; provisional unless `final`."""
+        known = [requested_by_log(run) for run in self._runs]
+        fallback = next((pair for pair in known if pair[0]), (None, None))
+        readings = []
+        for run, own in zip(self._runs, known, strict=True):
+            requested, source = (self._asked, "argument") if self._asked else own if own[0] else fallback
+            readings.append(compose(run, requested, source, judge(run, requested), provisional=not final))
+        return choose(readings, [run.closed or run.exit_code is not None for run in self._runs])
+
+    def finish(self, exit_code: int | None = None) -> Reading:
+        """The final reading. `exit_code` is the process's own, when the caller knows it."""
+        if exit_code is not None:
+            run = self.run
+            rule = self._rules.by_id["exit-code"]
+            run.exit_code = exit_code
+            run.exit_sign = Sign(rule, "any", self._number, f"exit code {exit_code}")
+        return self.verdict(final=True)

@@ -1,0 +1,265 @@
+"""A small engine: what was requested × what the log proves → one verdict, by explicit precedence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .reading import ACCELERATORS, Backend, Evidence, Verdict
+from .run import ENFORCING_FLAG, Nodes, Run, Sign
+
+MAX_REASONS = 3
+MAX_EVIDENCE = 12
+# When several accelerators were asked for, the one that gets the graph first.
+_ORDER: tuple[Backend, ...] = ("npu", "gpu", "nnapi")
+_SWITCHES = {"gpu": "use_gpu", "nnapi": "use_nnapi", "npu": "use_npu"}
+_SIGNAL_EXITS = frozenset(range(129, 160))  # 128 + the signal's number, as every shell reports it
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One candidate: the verdict that these lines speak for, and how much they weigh."""
+
+    verdict: Verdict
+    priority: int
+    signs: tuple[Sign, ...]
+    reason: str | None = None
+    cause: str | None = None
+    cure: str | None = None
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The verdict with its reason (None when all is well) and the lines it rests on."""
+
+    verdict: Verdict
+    reason: str | None
+    cause: str | None
+    cure: str | None
+    evidence: tuple[Evidence, ...]
+
+
+def requested_by_log(run: Run) -> tuple[Backend | None, str | None]:
+    """Which backend the log itself says was wanted, and where it says so."""
+    for backend in _ORDER:
+        if run.is_on(_SWITCHES[backend]) or _SWITCHES[backend] in run.ignored:
+            return backend, "parameters"
+    named = run.says_backend or (run.flags.get("backend") or run.flags.get("accelerator") or "").lower()
+    for known in ("cpu", *ACCELERATORS):
+        if named == known:
+            return known, "parameters"
+    asks = sorted(run.asks, key=lambda ask: (-ask[0], _ORDER.index(ask[1])))
+    if asks and asks[0][0] >= 2:
+        return asks[0][1], "delegate lines"
+    if "graph" in run.params or "graph" in run.flags:
+        return "cpu", "no accelerator asked"
+    if asks:
+        return asks[0][1], "failure lines"
+    if any(sign.backend == "cpu" for sign in (*run.signs, *(n.sign for n in run.nodes))):
+        return "cpu", "delegate lines"
+    if any(key in run.params for key in _SWITCHES.values()):
+        return "cpu", "no accelerator asked"
+    return None, None
+
+
+def judge(run: Run, requested: Backend | None) -> Judgement:
+    """The verdict for `requested` on this run. Only lines about that backend (or about any) count for it."""
+    claims = list(_claims(run, requested))
+    if not claims:
+        return Judgement("unknown", _why_unknown(run, requested), None, None, ())
+    top = max(claims, key=lambda claim: (claim.priority, -min(s.line for s in claim.signs)))
+    reasons = _reason_signs(run, requested)
+    good = top.verdict in ("full_delegate", "cpu_baseline")
+    explained = next((sign for sign in reasons if sign.rule.cause), None)
+    evidence = list(top.signs)
+    evidence += [s for c in claims if c.verdict == top.verdict for s in c.signs]
+    evidence += [] if good else reasons
+    use = explained.rule if explained and not good else None
+    return Judgement(
+        top.verdict,
+        None if good else _reason(run, top, reasons),
+        None if good else (use.cause if use else top.cause),
+        None if good else (use.cure if use else top.cure),
+        _as_evidence(evidence),
+    )
+
+
+def _claims(run: Run, requested: Backend | None) -> Iterator[Claim]:
+    for sign in run.signs:
+        rule = sign.rule
+        if rule.verdict and _about(sign, requested) and run.counts(sign):
+            # A CPU run never becomes "full": for it, what its own delegate says is the baseline.
+            if requested == "cpu" and sign.backend == "cpu":
+                continue
+            yield Claim(rule.verdict, rule.priority, (sign,), None, rule.cause, rule.cure)
+    yield from _exit_claims(run)
+    if requested == "cpu":
+        yield from _cpu_claims(run)
+    elif requested is not None:
+        yield from _node_claims(run, requested)
+        yield from _flag_claims(run, requested)
+        yield from _only_cpu_claims(run, requested)
+
+
+def _about(sign: Sign, requested: Backend | None) -> bool:
+    if sign.backend == "any":
+        return True
+    return sign.backend == requested or (sign.backend == "accelerator" and requested in ACCELERATORS)
+
+
+def _node_claims(run: Run, requested: Backend) -> Iterator[Claim]:
+    derived = run.rules.file.derived
+    own = nodes_of(run, requested)
+    missing = [n for n in own if n.total is not None and 0 < n.delegated < n.total]
+    if missing:
+        rule = missing[0].sign.rule
+        signs = tuple(n.sign for n in missing)
+        yield Claim("partial", derived["nodes-partial"], signs, None, rule.cause, rule.cure)
+    taken = [n for n in own if n.sign.rule.id == "replacing"]
+    if taken and all(n.all_taken for n in taken):
+        yield Claim("full_delegate", derived["nodes-full"], tuple(n.sign for n in taken))
+    none = [n for n in own if n.delegated == 0 and not n.sign.rule.verdict]
+    if none and len(none) == len(own):
+        yield Claim("fallback_cpu", derived["nodes-none"], (none[0].sign,), "the delegate took no node")
+    for sign, _, rest in run.opsums:
+        # An older delegate names operations that it takes all the same, with no reason and none remaining.
+        refused = rest if rest is not None else sum(bool(why) for _, why in run.ops)
+        if sign.backend == requested and refused:
+            yield Claim("partial", derived["opsum-partial"], (sign,), None, sign.rule.cause, sign.rule.cure)
+
+
+def _flag_claims(run: Run, requested: Backend) -> Iterator[Claim]:
+    derived = run.rules.file.derived
+    switch = _SWITCHES[requested]
+    if switch in run.ignored and not _touched(run, requested):
+        sign = run.ignored[switch]
+        yield Claim("fallback_cpu", derived["flag-ignored"], (sign,), sign.text, sign.rule.cause, sign.rule.cure)
+    # The one configuration that proves: a flag that would have ended the run, on a run that gave figures.
+    others = [s for b, s in _SWITCHES.items() if b != requested]
+    enforced = run.is_on(ENFORCING_FLAG) and ENFORCING_FLAG not in run.ignored
+    alone = run.is_on(switch) and not any(map(run.is_on, others)) and switch not in run.ignored
+    figure = run.figure_signs.get("inference_avg_us")
+    if enforced and alone and figure and run.figures["inference_avg_us"] > 0:
+        flag = run.enforcing_sign
+        yield Claim("full_delegate", derived["enforced"], (flag, figure) if flag else (figure,))
+
+
+def _touched(run: Run, backend: str) -> bool:
+    return any(s.backend == backend for s in (*run.signs, *(n.sign for n in run.nodes), *(o[0] for o in run.opsums)))
+
+
+def _only_cpu_claims(run: Run, requested: Backend) -> Iterator[Claim]:
+    """XNNPACK at work and not one line of the requested delegate, in a run that got as far as its figures."""
+    cpu = [s for s in run.signs if s.backend == "cpu"] + [n.sign for n in run.nodes if n.sign.backend == "cpu"]
+    if cpu and not _touched(run, requested) and (run.figures or run.blocks):
+        yield Claim(
+            "fallback_cpu",
+            run.rules.file.derived["only-cpu"],
+            tuple(cpu),
+            f"only the CPU's XNNPACK delegate was seen, and no line of a delegate for {requested.upper()}",
+            "The delegate was not asked for in a way the program understands, or could not be created.",
+            "Check the flags, and look for 'Unconsumed cmdline flags'.",
+        )
+
+
+def _cpu_claims(run: Run) -> Iterator[Claim]:
+    if took_nodes(run):
+        return
+    signs = [s for s in run.signs if s.backend == "cpu"] + [n.sign for n in run.nodes if n.sign.backend == "cpu"]
+    asked = any(run.is_on(switch) for switch in _SWITCHES.values()) or any(weight >= 2 for weight, _ in run.asks)
+    classic = run.figure_signs.get("inference_avg_us")
+    if not signs and classic and not asked and run.says_backend in (None, "cpu") and tool_is_classic(run):
+        signs = [classic]  # the tool's default: no delegate was asked for, and the runs were made
+    if signs:
+        yield Claim("cpu_baseline", run.rules.file.derived["baseline"], tuple(signs))
+
+
+def tool_is_classic(run: Run) -> bool:
+    """Whether TFLite's benchmark_model speaks, which prints a line for every delegate that it applies."""
+    return bool({"benchmark_model", "classic"} & run.tools.keys()) and "benchmark_litert_model" not in run.tools
+
+
+def took_nodes(run: Run) -> str | None:
+    """The accelerator that took nodes in this run, if any line shows one."""
+    for n in run.nodes:
+        if n.sign.backend in ACCELERATORS and n.delegated:
+            return n.sign.backend
+    for sign in run.signs:
+        if sign.backend in ACCELERATORS and sign.rule.verdict in ("full_delegate", "partial"):
+            return sign.backend
+    return None
+
+
+def _exit_claims(run: Run) -> Iterator[Claim]:
+    if not run.exit_code or run.exit_sign is None:
+        return
+    derived, code, sign = run.rules.file.derived, run.exit_code, run.exit_sign
+    failed = any(s.rule.verdict == "failed" for s in run.signs)
+    if code in _SIGNAL_EXITS or not (run.closed or failed or code in (126, 127)):
+        text = f"the process was ended by signal {code - 128} (exit code {code})"
+        if code not in _SIGNAL_EXITS:
+            text = f"the process ended with exit code {code} before its closing line"
+        cure = "Keep the log and the tombstone; retry with another backend or precision."
+        yield Claim("crash", derived["exit-crash"], (sign,), text, "The process did not end by itself.", cure)
+    else:
+        text = f"the program ended with exit code {code}"
+        yield Claim("failed", derived["exit-failed"], (sign,), text, None, "Read the last ERROR line.")
+
+
+def nodes_of(run: Run, backend: str | None) -> list[Nodes]:
+    """The node counts of that backend's delegate, the compiler's real coverage first, then subgraph 0."""
+    own = [n for n in run.nodes if n.sign.backend == backend]
+    if backend in ACCELERATORS:
+        own += [n for n in run.nodes if n.sign.backend == "accelerator"]
+    return sorted(own, key=lambda n: (n.sign.rule.id != "npu-coverage", n.subgraph not in (0, None)))
+
+
+def _reason_signs(run: Run, requested: Backend | None) -> list[Sign]:
+    why = [s for s in run.signs if s.rule.why and _about(s, requested) and run.counts(s)]
+    return sorted(why, key=lambda sign: (-sign.rule.priority, sign.line))
+
+
+def _reason(run: Run, top: Claim, reasons: list[Sign]) -> str:
+    refused = not run.opsums or any(rest != 0 for _, _, rest in run.opsums)
+    ops = ops_summary(run) if refused and top.verdict in ("partial", "failed", "fallback_cpu") else None
+    if top.verdict == "partial" and ops:
+        return ops
+    texts = list(dict.fromkeys(sign.text for sign in reasons))[:MAX_REASONS]
+    if top.reason and top.priority > max((s.rule.priority for s in reasons), default=-1):
+        texts.insert(0, top.reason)
+    text = "; ".join(texts) or top.reason or top.signs[0].text
+    return f"{text} ({ops})" if ops else text
+
+
+def ops_summary(run: Run) -> str | None:
+    """The unsupported operations in one line."""
+    if not run.ops:
+        return None
+    if len(run.ops) == 1:
+        name, why = next(iter(run.ops))
+        return f"{name}: {why}" if why else name
+    names = list(dict.fromkeys(name for name, _ in run.ops))
+    more = f", and {len(names) - 16} more" if len(names) > 16 else ""
+    return f"{len(run.ops)} unsupported op signatures ({', '.join(names[:16])}{more})"
+
+
+def _why_unknown(run: Run, requested: Backend | None) -> str:
+    if not run.seen:
+        return "no line of this text is one that a benchmark prints"
+    if requested is None:
+        return "no backend or delegate line in the log"
+    other = took_nodes(run)
+    if other and other != requested:
+        return f"the log shows the {other.upper()} delegate at work, and nothing about {requested.upper()}"
+    if requested == "cpu":
+        return "no line shows that the runs were made on the CPU"
+    if any(s.backend == requested for s in run.signs):
+        return f"the {requested.upper()} delegate was created, but no line says what it took of the graph"
+    if run.figures or run.blocks or run.closed:
+        return f"{requested.upper()} was asked for, but no line shows its delegate at work: configuration is no proof"
+    return "the log ends before any delegate line"
+
+
+def _as_evidence(signs: list[Sign]) -> tuple[Evidence, ...]:
+    unique = {(s.line, s.rule.id): Evidence(s.line, s.text, s.rule.id) for s in signs}
+    return tuple(unique.values())[:MAX_EVIDENCE]
