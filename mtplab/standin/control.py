@@ -1,0 +1,88 @@
+"""The stand-in's control socket: one command a line in, one JSON value a line out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from mtplab.standin.adbd import MODES, Adbd
+from mtplab.standin.clockwork import Clockwork
+from mtplab.standin.processes import Processes
+
+HELP = {
+    "allow": "trust the keys that are asking",
+    "unplug [SECONDS]": "pull the cable, for good or for some seconds",
+    "plug": "put it back",
+    "drop": "break every connection once",
+    "mode NAME": f"one of {', '.join(MODES)}",
+    "load DIE SHARE|auto": "force a die's load, or give it back to the programs",
+    "temps": "temperatures, clocks, loads and status",
+    "status": "connections and processes",
+    "help": "this",
+}
+
+
+class Control:
+    """Executes commands; every failure is an answer, never an exception."""
+
+    def __init__(self, adbd: Adbd, clockwork: Clockwork, processes: Processes) -> None:
+        self._adbd, self._clockwork, self._processes = adbd, clockwork, processes
+        self._commands: dict[str, Callable[[list[str]], object]] = {
+            "allow": lambda words: {"allowed": adbd.allow()},
+            "unplug": lambda words: adbd.unplug(float(words[0]) if words else None),
+            "plug": lambda words: adbd.plug(),
+            "drop": lambda words: adbd.drop(),
+            "mode": self._mode,
+            "load": self._load,
+            "temps": lambda words: clockwork.temperatures(),
+            "status": lambda words: self._status(),
+            "help": lambda words: HELP,
+        }
+
+    async def listen(self, path: Path) -> asyncio.AbstractServer:
+        """Open the socket; its folder is private and its mode 0600."""
+        server = await asyncio.start_unix_server(self._serve, str(path))
+        path.chmod(0o600)
+        return server
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while line := await reader.readline():
+                writer.write(json.dumps(self.execute(line.decode("utf-8", "replace"))).encode() + b"\n")
+                await writer.drain()
+        except (ConnectionError, ValueError):
+            return
+        finally:
+            writer.close()
+
+    def execute(self, line: str) -> object:
+        """Run one command line; {"error": …} says what was wrong with it."""
+        words = line.split()
+        if not words or words[0] not in self._commands:
+            return {"error": f"unknown command {line.strip()!r}; there are {', '.join(self._commands)}"}
+        try:
+            answer = self._commands[words[0]](words[1:])
+        except (ValueError, IndexError, KeyError) as error:
+            return {"error": f"{words[0]}: {error}"}
+        return {"ok": True} if answer is None else answer
+
+    def _mode(self, words: list[str]) -> None:
+        if not words or words[0] not in MODES:
+            raise ValueError(f"there are {', '.join(MODES)}")
+        self._adbd.mode = words[0]
+        self._adbd.drop()
+
+    def _load(self, words: list[str]) -> None:
+        die, share = words[0], words[1]
+        self._clockwork.force(die, None if share == "auto" else float(share))
+
+    def _status(self) -> dict[str, object]:
+        streams = sum(len(connection.streams) for connection in self._adbd.connections)
+        return {
+            "mode": self._adbd.mode,
+            "connections": len(self._adbd.connections),
+            "streams": streams,
+            "processes": sorted(self._processes.live),
+        }

@@ -1,0 +1,191 @@
+"""The device's file tree: paths resolved inside the root, never outside it, with a phone's permissions."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from pathlib import Path
+
+# Where the shell user of a phone may write; everything else is read-only to it.
+WRITABLE = ("/data/local/tmp", "/data/media/0", "/dev/.sim/run")
+MAX_LINKS = 40
+SHELL_UID = 2000
+# A device path inside an argument: at its start or after `=`, `:` or `,` (--input_layer_value_files=a:/x,b:/y).
+_PATH_IN_ARGUMENT = re.compile(r"(^|[=:,])(\.{0,2}/[^:,]*|\.\.(?=$|[:,]))")
+
+
+def _refuse(code: int, path: str) -> OSError:
+    return OSError(code, os.strerror(code), path)
+
+
+class DeviceFiles:
+    """Device paths on a host folder. Symbolic links are followed as the device would, so none leads outside."""
+
+    def __init__(self, root: str) -> None:
+        self.root = os.path.realpath(root)
+        self._root_bytes = os.fsencode(self.root)
+
+    def resolve(self, path: str, cwd: str = "/", follow: bool = True) -> str:
+        """The canonical device path of `path`: links and `..` resolved inside the root.
+
+        Components that do not exist are kept. `follow=False` leaves a link in the last place unresolved.
+        Raises OSError(ELOOP) for a circle of links.
+        """
+        pending = [part for part in os.path.join(cwd, path).split("/") if part][::-1]  # noqa: PTH118
+        done: list[str] = []
+        links = 0
+        while pending:
+            part = pending.pop()
+            if part == ".":
+                continue
+            if part == "..":
+                del done[-1:]
+                continue
+            done.append(part)
+            if not pending and not follow:
+                break
+            try:
+                target = os.readlink("/".join((self.root, *done)))  # noqa: PTH115
+            except OSError:
+                continue
+            links += 1
+            if links > MAX_LINKS:
+                raise _refuse(errno.ELOOP, path)
+            done.pop()
+            if target.startswith("/"):
+                done.clear()
+            pending.extend(part for part in reversed(target.split("/")) if part)
+        return "/" + "/".join(done)
+
+    def host(self, path: str, cwd: str = "/", follow: bool = True) -> str:
+        """The host path behind a device path."""
+        return self.root + self.resolve(path, cwd, follow).rstrip("/")
+
+    def check_writable(self, path: str, cwd: str = "/") -> str:
+        """The canonical device path, last link unresolved, of what the shell user may change; else an OSError."""
+        canonical = self.resolve(path, cwd, follow=False)
+        if not any(canonical.startswith(f"{place}/") for place in WRITABLE):
+            system = canonical.startswith(("/system", "/vendor", "/proc")) or canonical.count("/") == 1
+            raise _refuse(errno.EROFS if system else errno.EACCES, path)
+        return canonical
+
+    def open(self, path: str, flags: int, mode: int = 0o644, cwd: str = "/") -> int:
+        """A file descriptor for a device path, under the rules of the shell user.
+
+        Every folder on the way is opened without following links, so that a link swapped in meanwhile is refused.
+        """
+        writing = flags & os.O_ACCMODE != os.O_RDONLY or flags & os.O_CREAT
+        canonical = self.resolve(path, cwd)
+        if writing and not self._is_special(canonical):
+            self.check_writable(canonical)
+        return self._open_beneath(canonical, flags, mode, path)
+
+    def _open_beneath(self, canonical: str, flags: int, mode: int, shown: str) -> int:
+        parts = [part for part in canonical.split("/") if part]
+        handle = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            for part in parts[:-1]:
+                inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=handle)
+                os.close(handle)
+                handle = inner
+            if not parts:
+                return os.dup(handle)
+            if flags & os.O_ACCMODE != os.O_WRONLY:
+                self._check_readable(parts[-1], handle, shown)
+            return os.open(parts[-1], flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=handle)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, shown) from None
+        finally:
+            os.close(handle)
+
+    @staticmethod
+    def _check_readable(name: str, folder: int, shown: str) -> None:
+        # The server may be root, to whom mode 000 means nothing; to the phone's shell it does.
+        try:
+            mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+        except FileNotFoundError:
+            return
+        if not mode & 0o444:
+            raise _refuse(errno.EACCES, shown)
+
+    def _is_special(self, canonical: str) -> bool:
+        try:
+            mode = os.lstat(self.root + canonical).st_mode
+        except OSError:
+            return False
+        return canonical.startswith("/dev/") and (stat.S_ISCHR(mode) or stat.S_ISFIFO(mode))
+
+    def map_argument(self, argument: str, cwd: str = "/") -> str:
+        """A program's argument with every device path in it replaced by the host path."""
+
+        def replace(found: re.Match[str]) -> str:
+            try:
+                return found.group(1) + self.host(found.group(2), cwd)
+            except OSError:
+                return found.group(1) + self.root + "/"
+
+        return _PATH_IN_ARGUMENT.sub(replace, argument)
+
+    def write(self, path: str, text: str | bytes, mode: int = 0o644) -> None:
+        """Replace a file of the device's own (not the user's) in one step: readers never see half of it."""
+        target = Path(self.root + path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = f"{target}~"
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            os.write(handle, text.encode() if isinstance(text, str) else text)
+            os.fchmod(handle, mode)
+        finally:
+            os.close(handle)
+        Path(draft).replace(target)
+
+    def make_folders(self, canonical: str) -> None:
+        """Make a folder of the user's and those above it, belonging to the shell user as on a phone."""
+        path = Path(self.root + canonical)
+        if not path.is_dir():
+            self.make_folders(canonical.rpartition("/")[0])
+            path.mkdir(exist_ok=True)
+            self.give_to_shell(canonical)
+
+    def give_to_shell(self, canonical: str) -> None:
+        """In a chroot the shell is another user than the server; elsewhere there is nothing to give."""
+        if os.geteuid() == 0:
+            os.chown(self.root + canonical, SHELL_UID, SHELL_UID, follow_symlinks=False)
+
+    def stored_bytes(self) -> int:
+        """How much the user's folders hold."""
+        total = 0
+        for place in WRITABLE:
+            for folder, _dirs, files in os.walk(self.root + place):
+                for name in files:
+                    try:
+                        total += os.lstat(f"{folder}/{name}").st_blocks * 512
+                    except OSError:
+                        continue
+        return total
+
+
+class RootFilter:
+    """Removes the root's host path from a stream of output, however the stream is cut into pieces."""
+
+    def __init__(self, root: str) -> None:
+        self._needle = os.fsencode(root)
+        self._held = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """What may be shown now; a piece that could be the beginning of the root path is held back."""
+        text = (self._held + data).replace(self._needle, b"")
+        keep = 0
+        for size in range(min(len(self._needle) - 1, len(text)), 0, -1):
+            if self._needle.startswith(text[-size:]):
+                keep = size
+                break
+        self._held = text[len(text) - keep :]
+        return text[: len(text) - keep]
+
+    def end(self) -> bytes:
+        """What was held back, when nothing more will come."""
+        held, self._held = self._held, b""
+        return held
