@@ -111,10 +111,10 @@ def _probed(server: AdbServer, entry: DeviceEntry) -> DeviceEntry:
 
 
 def connect(server: AdbServer, address: str, timeout_s: float = 10.0) -> str:
-    """Attach a device by host:port and return its serial. It may need a moment to become usable."""
+    """Attach a device by host:port and return its serial. It may need a moment, or the user's Allow, to be usable."""
     with _translated(address, "connecting"):
         answer = server.client().connect(address, timeout=timeout_s)
-    if not answer.startswith(("connected", "already connected")):
+    if not answer.startswith(("connected", "already connected", "failed to authenticate")):
         raise DeviceGone(f"adb could not connect to {address} ({answer.strip()}): is it on, and is the port right?")
     return address
 

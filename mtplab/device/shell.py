@@ -42,12 +42,14 @@ if [ -n "$s" ] && [ -n "$want" ]; then
   set -- ${{s##*) }}; shift 9; shift 9; shift 1
   if [ "$1" != "$want" ]; then echo ended; exit 0; fi
 fi
-n=0; sig=TERM
+n=0
 while kill -s 0 -- "-$p" 2>/dev/null || kill -s 0 "$p" 2>/dev/null; do
-  if [ $n -ge 10 ]; then sig=KILL; fi
   if [ $n -ge 40 ]; then echo alive; exit 1; fi
+  sig=TERM; if [ $n -ge 10 ]; then sig=KILL; fi
   kill -s $sig -- "-$p" 2>/dev/null; kill -s $sig "$p" 2>/dev/null
   sleep 0.05 2>/dev/null || sleep 1
+  # After KILL only the dead are left of the group, waiting to be collected.
+  if [ $sig = KILL ] && ! kill -s 0 "$p" 2>/dev/null; then echo ended; exit 0; fi
   n=$((n+1))
 done
 echo ended
