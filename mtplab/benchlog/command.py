@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ SUFFIXES = (".txt", ".log")
 
 @click.command("log")
 @click.argument("files", nargs=-1, metavar="FILE…|-")
-@click.option("--requested", metavar="cpu|gpu|nnapi|npu", help="The backend that was wanted, if the log does not say.")
+@click.option("--requested", metavar="cpu|gpu|nnapi|npu", help="The backend that was wanted (overrides the log).")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, or an array for several logs.")
 @click.pass_context
 def log_command(context: click.Context, files: tuple[str, ...], requested: str | None, as_json: bool) -> None:
@@ -30,7 +31,8 @@ def log_command(context: click.Context, files: tuple[str, ...], requested: str |
     if not files:
         raise click.ClickException("no log was named: give a file, a folder, or - to read a pipe.")
     if requested not in (None, *BACKENDS):
-        raise click.ClickException(f"--requested takes cpu, gpu, nnapi or npu, not {strip_controls(requested or '')}.")
+        given = strip_controls(requested or "")
+        raise click.ClickException(f"--requested takes cpu, gpu, nnapi or npu, not {given!r}.")
     readings = [(name, _read(name, requested)) for name in _expand(files)]
     if as_json:
         objects = [contract(reading, name) for name, reading in readings]
@@ -55,7 +57,7 @@ def _expand(files: tuple[str, ...]) -> Iterator[str]:
 
 def _read(name: str, requested: str | None) -> Reading:
     if name == "-":
-        return read_log(click.get_binary_stream("stdin"), requested, _show)
+        return read_log(sys.stdin.buffer, requested, _show)
     try:
         return read_log(name, requested)
     except OSError as error:

@@ -38,7 +38,8 @@ def compose(
         total = None if rest is None else delegated + rest
     asked = _whole(_number(run.setting("num_runs")))
     count = _first(figures.get("inference_runs"), runs.get("count"))
-    init_ms = figures.get("llm_init_total_ms")
+    llm_init_ms = figures.get("llm_init_total_ms")
+    llm_init_us = None if llm_init_ms is None else llm_init_ms * 1000
     return Reading(
         tool=tool_of(run),
         requested=requested,
@@ -52,7 +53,7 @@ def compose(
         total_nodes=total,
         partitions=partitions,
         unsupported_ops=tuple(run.ops),
-        init_us=_first(figures.get("init_us"), figures.get("session_us"), None if init_ms is None else init_ms * 1000),
+        init_us=_first(figures.get("init_us"), figures.get("session_us"), llm_init_us),
         first_us=_first(figures.get("first_us"), warm.get("first"), warm.get("curr")),
         warmup_avg_us=_first(figures.get("warmup_avg_us"), warm.get("avg"), warm.get("curr")),
         warmup_runs=_whole(_first(figures.get("warmup_runs"), warm.get("count"))),
@@ -122,7 +123,8 @@ def choose(readings: Sequence[Reading], ended: Sequence[bool]) -> Reading:
         return chosen
     at = next(i for i, r in enumerate(readings) if r is chosen)
     texts = [f"run {i + 1} of {len(readings)}: {r.verdict}" for i, r in enumerate(readings) if i != at]
-    others = tuple(Finding(None, text, "several-runs") for text in [f"this is run {at + 1} of {len(readings)}", *texts])
+    texts.insert(0, f"this is run {at + 1} of {len(readings)}")
+    others = tuple(Finding(None, text, "several-runs") for text in texts)
     return msgspec.structs.replace(
         chosen,
         findings=chosen.findings + others,

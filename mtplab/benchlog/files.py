@@ -108,7 +108,7 @@ def exit_code_of(verdicts: Iterable[str]) -> int:
 
 def table(readings: Sequence[tuple[str, Reading]]) -> str:
     """Readings by file name as plain text: glyph and word for the verdict, figures, and the reason below."""
-    rows = [("", "verdict", "requested", "nodes", "avg", "runs", "file")]
+    rows: list[tuple[str, ...]] = [("", "verdict", "requested", "nodes", "avg", "runs", "file")]
     rows += [_row(strip_controls(name), reading) for name, reading in readings]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = []

@@ -41,6 +41,8 @@ _SOURCE = re.compile(r"\[[\w./@+-]{1,200}\.(?:cc|h|cpp|c|mm|java|kt):\d+\] ?")
 # absl, at the start or glued behind the last words of a model: I0000 00:00:1758744860.457295   56310 main.cc:193]
 _ABSL = re.compile(r"[IWEF]\d{4} (?:\d\d:\d\d:\d{1,10}\.\d{1,9} +\d+ )?[\w./-]{1,200}\.(?:cc|h|cpp):\d+\] ?")
 _TREE = "└ "
+_LEVEL_GROUPS = ("level", "level2", "level3", "level4")
+_TAG_GROUPS = ("tag", "tag2", "tag3", "tag4")
 
 _ABSL_LEVEL = {"I": "INFO", "W": "WARNING", "E": "ERROR", "F": "FATAL"}
 _LOGCAT_LEVEL = {"V": "VERBOSE", "D": "DEBUG", "A": "FATAL", **_ABSL_LEVEL}
@@ -53,7 +55,7 @@ class Line(NamedTuple):
     whole: str
     severity: str | None = None  # VERBOSE, DEBUG, INFO, WARN (the tool), WARNING (the runtime), ERROR, FATAL
     tag: str | None = None  # the logcat tag, or the package in Android Studio's compact form
-    printer: str | None = None  # "logcat", "hosted", "stream" (severity in the text) or None (bare)
+    printer: str | None = None  # "stream" (severity in the text), "logcat", "hosted" or None (bare)
 
 
 def strip_controls(raw: str) -> str:
@@ -72,18 +74,21 @@ def clean(raw: str) -> Line:
     """The line without escapes and with the prefixes of logcat, the severity and the source place set apart."""
     whole = strip_controls(raw)
     text, severity, tag, printer = whole.strip(), None, None, None
-    if match := _LOGCAT.match(text):
-        found = match.groupdict()
-        severity = next((_LOGCAT_LEVEL[found[k]] for k in ("level", "level2", "level3", "level4") if found[k]), None)
-        tag = next((found[k].strip() for k in ("tag", "tag2", "tag3", "tag4") if found[k]), None)
-        text, printer = text[match.end() :].strip(), "logcat"
-    elif match := _HOSTED.match(text):
-        text, printer = text[match.end() :], "hosted"
-    elif match := _BARE_TAG.match(text):
-        tag, text, printer = match["tag"], text[match.end() :], "logcat"
+    for _ in range(2):  # a log of a log, such as a saved logcat that is printed again
+        if match := _LOGCAT.match(text):
+            found = match.groupdict()
+            severity = next(_LOGCAT_LEVEL[found[k]] for k in _LEVEL_GROUPS if found[k])
+            tag = next((found[k].strip() for k in _TAG_GROUPS if found[k]), None)
+            text, printer = text[match.end() :].strip(), "logcat"
+        elif match := _HOSTED.match(text):
+            text, printer = text[match.end() :], "hosted"
+        elif match := _BARE_TAG.match(text):
+            tag, text, printer = match["tag"], text[match.end() :], "logcat"
+        else:
+            break
     text = text.removeprefix(_TREE)
     if match := _SEVERITY.match(text):
-        severity, text, printer = match[1], text[match.end() :], printer or "stream"
+        severity, text, printer = match[1], text[match.end() :], "stream"
     if "] " in text or text.endswith("]"):
         if match := _SOURCE.match(text):
             text = text[match.end() :]

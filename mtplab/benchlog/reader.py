@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from .compose import choose, compose
-from .lines import Line, clean
+from .lines import HALF_LIMIT, Line, clean, strip_controls
 from .reading import Backend, OpTime, Reading
 from .rules import Rules, load_rules
 from .run import MAX_OPS, TEXT_LIMIT, Event, Run, Sign
@@ -31,62 +31,45 @@ class LogReader:
             raise ValueError(f"requested must be cpu, gpu, nnapi or npu, not {requested!r}")
         self._asked: Backend | None = requested  # type: ignore[assignment]
         self._rules = rules or load_rules()
-        self._anchors = (*self._rules.anchors, "\x1b")
         self._runs = [Run(self._rules)]
         self._number = 0
         self._last: tuple[int, str] = (0, "")
         self._ops_left = 0  # lines for which the list of unsupported operations may still go on
         self._ops_tag: str | None = None
         self._profile = False
-        self._regular = False
+        self._watching = False  # the next line belongs to a list or a table: look at it whatever it says
 
     # ---- lines in
 
     def feed(self, line: str) -> Sequence[Event]:
         """Takes one line (with or without its end) and returns the evidence, findings and figures it adds."""
         self._number += 1
-        if not self._ops_left and not self._profile and not self._may_matter(line):
-            return _NOTHING
+        if len(line) > 2 * HALF_LIMIT:
+            line = strip_controls(line)
+        if not self._watching and self._rules.words.isdisjoint(line.split()):
+            # A plain loop: any() with a generator is twice as slow, and this runs for every line of a log.
+            for part in self._rules.parts:
+                if part in line:
+                    break
+            else:
+                return _NOTHING
         return self._take(clean(line))
 
     def feed_text(self, text: str) -> list[Event]:
-        """Takes many whole lines at once; the same as feeding each, but looks only at those that may matter."""
+        """Takes many whole lines at once: the same as feeding each, and faster."""
+        if any(part in text for part in self._rules.parts):
+            feed = self.feed
+            return [event for line in text.removesuffix("\n").split("\n") for event in feed(line)]
         events: list[Event] = []
-        cursor, base = 0, self._number
-        counted = 0  # newlines before the cursor
-        for start in self._candidates(text):
-            if start < cursor:
-                continue
-            counted += text.count("\n", cursor, start)
-            cursor = start
-            while cursor < len(text):
-                end = text.find("\n", cursor)
-                end = len(text) if end < 0 else end
-                self._number = base + counted + 1
-                events += self._take(clean(text[cursor:end]))
-                cursor, counted = end + 1, counted + 1
-                if not self._ops_left and not self._profile:
-                    break
-        whole = counted + text.count("\n", min(cursor, len(text)))
-        self._number = base + whole + (not text.endswith("\n") and cursor < len(text))
+        isdisjoint = self._rules.words.isdisjoint
+        number = self._number
+        for line in text.removesuffix("\n").split("\n"):
+            if self._watching or len(line) > 2 * HALF_LIMIT or not isdisjoint(line.split()):
+                self._number = number
+                events += self.feed(line)
+            number += 1
+        self._number = number
         return events
-
-    def _candidates(self, text: str) -> list[int]:
-        starts: set[int] = {0} if self._ops_left or self._profile else set()
-        for anchor in self._anchors:
-            place = text.find(anchor)
-            while place >= 0:
-                starts.add(text.rfind("\n", 0, place) + 1)
-                end = text.find("\n", place)
-                place = text.find(anchor, end) if end >= 0 else -1
-        return sorted(starts)
-
-    def _may_matter(self, line: str) -> bool:
-        # A plain loop: any() with a generator is twice as slow, and this runs for every line of a log.
-        for anchor in self._anchors:  # noqa: SIM110
-            if anchor in line:
-                return True
-        return False
 
     def _take(self, line: Line) -> Sequence[Event]:
         if not line.text:
@@ -112,6 +95,7 @@ class LogReader:
             self._profile = True
         elif self._profile:
             self._take_row(line)
+        self._watching = self._profile or self._ops_left > 0
         return events
 
     def _take_op(self, line: Line, number: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
 from importlib import resources
 from typing import Literal
 
@@ -33,13 +32,17 @@ Kind = Literal[
 ]
 
 
+_Ready = tuple[int, "re.Pattern[str]", "Rule"]
+
+
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One row of rules.toml; see the head of that file for the meaning of each field."""
 
     id: str
     kind: Kind
     pattern: str
-    needs: str | list[str]
+    words: list[str] = []
+    inside: list[str] = []
     backend: Literal["any", "accelerator", "named", "cpu", "gpu", "nnapi", "npu"] = "any"
     verdict: Literal[
         "full_delegate", "partial", "backend_downgrade", "fallback_cpu", "failed", "crash", "cpu_baseline", None
@@ -59,11 +62,6 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     cure: str | None = None
     source: str
 
-    @property
-    def literals(self) -> list[str]:
-        """One of these stands in every line that the rule matches."""
-        return [self.needs] if isinstance(self.needs, str) else self.needs
-
 
 class RuleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """rules.toml: the rules, the labels of parameter lines and the names that delegates go by."""
@@ -75,31 +73,34 @@ class RuleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Rules:
-    """The rules made ready: compiled, and grouped under anchors for a quick look."""
+    """The rules made ready: compiled, and found by the words of a line, so that most lines cost one set operation."""
 
     def __init__(self, file: RuleFile) -> None:
         self.file = file
         self.by_id = {rule.id: rule for rule in file.rule}
-        self.anchors = anchors_for([word for rule in file.rule for word in rule.literals])
-        groups: dict[str, list[tuple[str, re.Pattern[str], Rule]]] = {anchor: [] for anchor in self.anchors}
-        for rule in file.rule:
-            compiled = re.compile(rule.pattern)
-            for word in rule.literals:
-                anchor = next(a for a in self.anchors if a in word)
-                groups[anchor].append((word, compiled, rule))
-        self._groups = list(groups.items())
-        self.order = {rule.id: place for place, rule in enumerate(file.rule)}
+        self._by_word: dict[str, list[_Ready]] = {}
+        self._by_part: dict[str, list[_Ready]] = {}
+        for place, rule in enumerate(file.rule):
+            ready = (place, re.compile(rule.pattern), rule)
+            for word in rule.words:
+                self._by_word.setdefault(word, []).append(ready)
+            for part in rule.inside:
+                self._by_part.setdefault(part, []).append(ready)
+        self.words = frozenset(self._by_word)
+        # An escape can split a word, so a line that holds one is always looked at.
+        self.parts = (*self._by_part, "\x1b")
 
     def matches(self, text: str, whole: str) -> list[tuple[Rule, re.Match[str]]]:
         """Every rule that knows the line, `text` or `whole` with its prefixes, and its match, in the file's order."""
-        found: dict[str, tuple[Rule, re.Match[str]]] = {}
-        for anchor, members in self._groups:
-            if anchor not in whole:
-                continue
-            for word, pattern, rule in members:
-                if word in whole and rule.id not in found and (match := pattern.search(whole if rule.whole else text)):
-                    found[rule.id] = (rule, match)
-        return sorted(found.values(), key=lambda pair: self.order[pair[0].id])
+        ready = {r[0]: r for word in self.words.intersection(whole.split()) for r in self._by_word[word]}
+        for part, members in self._by_part.items():
+            if part in whole:
+                ready.update((r[0], r) for r in members)
+        found = []
+        for _, (_, pattern, rule) in sorted(ready.items()):
+            if match := pattern.search(whole if rule.whole else text):
+                found.append((rule, match))
+        return found
 
     def backend_of(self, delegate: str) -> str | None:
         """The backend a delegate's name belongs to, or None for one that the table does not know."""
@@ -110,23 +111,6 @@ class Rules:
         """The same rules but one: for tests that every rule is alive."""
         kept = [rule for rule in self.file.rule if rule.id != rule_id]
         return Rules(msgspec.structs.replace(self.file, rule=kept))
-
-
-def anchors_for(literals: Sequence[str]) -> list[str]:
-    """A small set of strings such that each literal contains one of them (greedy set cover over their words)."""
-    open_literals = set(literals)
-    chosen: list[str] = []
-    while open_literals:
-        cover: dict[str, int] = {}
-        for literal in open_literals:
-            for part in {literal, *re.findall(r"[A-Za-z]{5,}", literal)}:
-                cover.setdefault(part, 0)
-        for part in cover:
-            cover[part] = sum(part in literal for literal in open_literals)
-        best = max(cover, key=lambda part: (cover[part], len(part), part))
-        chosen.append(best)
-        open_literals = {literal for literal in open_literals if best not in literal}
-    return chosen
 
 
 @functools.cache

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from .lines import Line
-from .reading import ACCELERATORS, Evidence, Figure, Finding, OpTime
+from .reading import ACCELERATORS, Backend, Evidence, Figure, Finding, OpTime
 from .rules import Rule, Rules
 
 Event = Evidence | Finding | Figure
@@ -73,7 +73,7 @@ class Run:
     params: dict[str, str] = field(default_factory=dict)
     flags: dict[str, str] = field(default_factory=dict)
     ignored: dict[str, Sign] = field(default_factory=dict)
-    asks: dict[tuple[int, str], int] = field(default_factory=dict)  # (weight, backend) -> first line
+    asks: dict[tuple[int, Backend], int] = field(default_factory=dict)  # (weight, backend) -> first line
     says_backend: str | None = None
     seen: dict[str, int] = field(default_factory=dict)
     signs: list[Sign] = field(default_factory=list)
@@ -96,7 +96,7 @@ class Run:
     exit_sign: Sign | None = None
     exit_code: int | None = None
     _kept: dict[str, int] = field(default_factory=dict)
-    _dashes: list[int] = field(default_factory=lambda: [0, 0, 0])  # line of the last, length now, length of the first
+    _dashes: tuple[int, int, int] = (0, 0, 0)  # line of the last, how many in a row, how many the first time
 
     # ---- taking lines
 
@@ -105,12 +105,14 @@ class Run:
         self.printers.add(line.printer)
         if rule.tool:
             self.tools[rule.tool] = max(self.tools.get(rule.tool, 0), rule.tool_weight)
-        sign = Sign(rule, self._backend(rule, match), number, (line.whole if rule.whole else line.text)[:TEXT_LIMIT])
+        text = (line.whole if rule.whole else line.text)[:TEXT_LIMIT]
+        sign = Sign(rule, self._backend(rule, match), number, text)
         self.seen.setdefault(rule.id, number)
         if rule.asks or rule.weight:
-            backend = sign.backend if rule.asks in (None, "named") else rule.asks
-            if backend in ACCELERATORS:
-                self.asks.setdefault((rule.weight, backend), number)
+            wanted = sign.backend if rule.asks in (None, "named") else rule.asks
+            for backend in ACCELERATORS:
+                if backend == wanted:
+                    self.asks.setdefault((rule.weight, backend), number)
         if rule.cache:
             self.cold_init = rule.cache == "cold"
         handler = _HANDLERS.get(rule.kind)
@@ -240,7 +242,7 @@ class Run:
             length += 1
         else:
             first, length = first or length, 1
-        self._dashes = [sign.line, length, first]
+        self._dashes = (sign.line, length, first)
         # A BenchmarkInfo ends with its rule printed twice (twice as often as before, in a doubled log).
         if first and length >= 2 * first and "lm-info" in self.seen:
             self.closed = True

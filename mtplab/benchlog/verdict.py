@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .reading import ACCELERATORS, Backend, Evidence, Verdict
+from .reading import ACCELERATORS, BACKENDS, Backend, Evidence, Verdict
 from .run import ENFORCING_FLAG, Nodes, Run, Sign
 
 MAX_REASONS = 3
@@ -45,7 +45,7 @@ def requested_by_log(run: Run) -> tuple[Backend | None, str | None]:
         if run.is_on(_SWITCHES[backend]) or _SWITCHES[backend] in run.ignored:
             return backend, "parameters"
     named = run.says_backend or (run.flags.get("backend") or run.flags.get("accelerator") or "").lower()
-    for known in ("cpu", *ACCELERATORS):
+    for known in BACKENDS:
         if named == known:
             return known, "parameters"
     asks = sorted(run.asks, key=lambda ask: (-ask[0], _ORDER.index(ask[1])))
@@ -55,7 +55,7 @@ def requested_by_log(run: Run) -> tuple[Backend | None, str | None]:
         return "cpu", "no accelerator asked"
     if asks:
         return asks[0][1], "failure lines"
-    if any(sign.backend == "cpu" for sign in (*run.signs, *(n.sign for n in run.nodes))):
+    if _cpu_signs(run):
         return "cpu", "delegate lines"
     if any(key in run.params for key in _SWITCHES.values()):
         return "cpu", "no accelerator asked"
@@ -68,10 +68,12 @@ def judge(run: Run, requested: Backend | None) -> Judgement:
     if not claims:
         return Judgement("unknown", _why_unknown(run, requested), None, None, ())
     top = max(claims, key=lambda claim: (claim.priority, -min(s.line for s in claim.signs)))
-    reasons = _reason_signs(run, requested)
+    reasons = _reason_signs(run, requested, top)
     good = top.verdict in ("full_delegate", "cpu_baseline")
     explained = next((sign for sign in reasons if sign.rule.cause), None)
-    evidence = list(top.signs)
+    # The lines that say why come first: they are what a reader looks for.
+    evidence = [] if good else [s for s in reasons if s.rule.priority]
+    evidence += top.signs
     evidence += [s for c in claims if c.verdict == top.verdict for s in c.signs]
     evidence += [] if good else reasons
     use = explained.rule if explained and not good else None
@@ -150,7 +152,7 @@ def _touched(run: Run, backend: str) -> bool:
 
 def _only_cpu_claims(run: Run, requested: Backend) -> Iterator[Claim]:
     """XNNPACK at work and not one line of the requested delegate, in a run that got as far as its figures."""
-    cpu = [s for s in run.signs if s.backend == "cpu"] + [n.sign for n in run.nodes if n.sign.backend == "cpu"]
+    cpu = _cpu_signs(run)
     if cpu and not _touched(run, requested) and (run.figures or run.blocks):
         yield Claim(
             "fallback_cpu",
@@ -165,13 +167,17 @@ def _only_cpu_claims(run: Run, requested: Backend) -> Iterator[Claim]:
 def _cpu_claims(run: Run) -> Iterator[Claim]:
     if took_nodes(run):
         return
-    signs = [s for s in run.signs if s.backend == "cpu"] + [n.sign for n in run.nodes if n.sign.backend == "cpu"]
+    signs = _cpu_signs(run)
     asked = any(run.is_on(switch) for switch in _SWITCHES.values()) or any(weight >= 2 for weight, _ in run.asks)
     classic = run.figure_signs.get("inference_avg_us")
     if not signs and classic and not asked and run.says_backend in (None, "cpu") and tool_is_classic(run):
         signs = [classic]  # the tool's default: no delegate was asked for, and the runs were made
     if signs:
         yield Claim("cpu_baseline", run.rules.file.derived["baseline"], tuple(signs))
+
+
+def _cpu_signs(run: Run) -> list[Sign]:
+    return [s for s in (*run.signs, *(n.sign for n in run.nodes)) if s.backend == "cpu"]
 
 
 def tool_is_classic(run: Run) -> bool:
@@ -214,8 +220,10 @@ def nodes_of(run: Run, backend: str | None) -> list[Nodes]:
     return sorted(own, key=lambda n: (n.sign.rule.id != "npu-coverage", n.subgraph not in (0, None)))
 
 
-def _reason_signs(run: Run, requested: Backend | None) -> list[Sign]:
+def _reason_signs(run: Run, requested: Backend | None, top: Claim) -> list[Sign]:
     why = [s for s in run.signs if s.rule.why and _about(s, requested) and run.counts(s)]
+    if top.verdict == "partial":  # what failed was another delegate's attempt: this one took its part
+        why = [s for s in why if s.rule.verdict == "partial"]
     return sorted(why, key=lambda sign: (-sign.rule.priority, sign.line))
 
 
