@@ -157,7 +157,9 @@ def _cost(draft: float | None, verify: float | None, head: Head, recorded: Recor
     overhead = 0.0
     if recorded is not None and draft is None and verify is None:
         if recorded.draft_cost is not None and recorded.verify_cost is not None:
-            draft, verify, overhead = recorded.draft_cost, recorded.verify_cost, recorded.overhead or 0.0
+            # The session knows the whole draft of a round; how a head would split it is the reader's choice.
+            steps = 1 if head == "recursive" else recorded.counts.gamma
+            draft, verify, overhead = recorded.draft_cost * steps, recorded.verify_cost, recorded.overhead or 0.0
             notes.append("Draft and verify cost are the session's own.")
         else:
             notes.append("The session holds no draft and verify cost; 0 and 1 were taken, the best case.")

@@ -1,0 +1,211 @@
+"""Say in which scenarios the head pays, breaks even or costs, and only what the measurement carries (R20)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+
+from mtplab.measure.exactness import Exactness
+from mtplab.measure.figures import (
+    FOUR,
+    ConfigurationFigures,
+    PromptFigures,
+    by_prompt,
+    configuration_figures,
+    from_builtins,
+    prompt_median,
+)
+from mtplab.measure.predict import Prediction, predict
+from mtplab.measure.rounds import MIN_ROUNDS, cold_rounds
+from mtplab.session.events import Figure, RoundMeasured
+from mtplab.speculation.intervals import Estimate, percentile_interval, resample_weights, unknown
+
+Says = Literal["pays", "breaks even", "costs", "unknown"]
+EQUAL_WITHIN = 0.02  # a difference nobody would feel: an interval inside ± this is break-even
+MIN_PROMPTS = 3
+NAMES = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "tokens_per_s": "throughput", "alpha": "acceptance α"}
+
+
+class MeasuredRound(msgspec.Struct, frozen=True):
+    """One round of one configuration as it came in: its marks and what every prompt gave."""
+
+    marks: tuple[str, ...]
+    prompts: tuple[PromptFigures, ...]
+
+
+def rounds_of(events: Iterable[RoundMeasured], configuration: str) -> list[MeasuredRound]:
+    """The rounds of one configuration, back from the events of a journal."""
+    return [
+        MeasuredRound(tuple(e.marks), tuple(from_builtins(e.prompts)))
+        for e in events
+        if e.configuration == configuration
+    ]
+
+
+class Scenario(msgspec.Struct, frozen=True, rename={"klass": "class"}):
+    """What one prompt class says: speedup a user feels (end to end), speedup of decoding alone, and the verdict."""
+
+    klass: str
+    says: Says
+    speedup: Estimate
+    decode_speedup: Estimate
+    prompts: int
+    rounds: int
+    predicted: Prediction
+    why: str
+
+
+class Conclusion(msgspec.Struct, frozen=True):
+    """The whole conclusion. `text` is one sentence or two; `missing` names figures without which none is drawn."""
+
+    text: str
+    scenarios: tuple[Scenario, ...]
+    predicted: Prediction
+    plain: ConfigurationFigures
+    mtp: ConfigurationFigures
+    missing: tuple[str, ...]
+    remarks: tuple[str, ...]
+    simulated: bool
+
+    def event_fields(self, exactness: Exactness | None) -> dict[str, Any]:
+        """The fields of a `Concluded` event as JSON values."""
+        overall = msgspec.to_builtins(self.predicted)
+        return {
+            "text": self.text,
+            "scenarios": [msgspec.to_builtins(s) for s in self.scenarios],
+            "exactness": msgspec.to_builtins(exactness) if exactness else {},
+            "predicted": overall,
+        }
+
+
+def paired_speedup(plain: Sequence[PromptFigures], mtp: Sequence[PromptFigures], figure: str, kind: str) -> Estimate:
+    """How many times faster MTP is by `figure`, paired by prompt, bootstrapped over prompts.
+
+    Each prompt gives the ratio of its medians over rounds (times inverted); the value is their geometric mean,
+    which is the same whichever side one divides by. `n` is the number of prompts measured on both sides.
+    """
+    left, right = by_prompt(plain), by_prompt(mtp)
+    logs = []
+    for prompt in sorted(left.keys() & right.keys()):
+        off, on = prompt_median(left[prompt], figure), prompt_median(right[prompt], figure)
+        if off and on:
+            logs.append(math.log(on / off) if figure == "tokens_per_s" else math.log(off / on))
+    if not logs:
+        return unknown(kind, f"no prompt has {figure} both with MTP on and off")
+    ratios = np.asarray(logs)
+    value = float(np.exp(ratios.mean()))
+    if len(logs) < 2:
+        return Estimate(value, None, None, 1, kind, "one prompt alone gives no interval")
+    low, high = percentile_interval(np.exp(resample_weights(len(logs)) @ ratios / len(logs)))
+    return Estimate(value, low, high, len(logs), kind)
+
+
+def judge_speedup(speedup: Estimate, rounds: int) -> tuple[Says, str]:
+    """The verdict on one class and why; too little evidence is `unknown`, never break-even."""
+    if rounds < MIN_ROUNDS:
+        return "unknown", f"{rounds} rounds are too few, {MIN_ROUNDS} are needed"
+    if speedup.value is None or speedup.low is None or speedup.high is None or speedup.n < MIN_PROMPTS:
+        return "unknown", speedup.reason or f"{speedup.n} prompts are too few, {MIN_PROMPTS} are needed"
+    span = f"{speedup.value:.2f}× [{speedup.low:.2f}–{speedup.high:.2f}]"
+    if speedup.low >= 1 - EQUAL_WITHIN and speedup.high <= 1 + EQUAL_WITHIN:
+        return "breaks even", span
+    if speedup.low > 1:
+        return "pays", span
+    if speedup.high < 1:
+        return "costs", span
+    return "unknown", f"{span} holds both gain and loss; measure more prompts"
+
+
+def conclude(
+    plain: Sequence[MeasuredRound],
+    mtp: Sequence[MeasuredRound],
+    *,
+    simulated: bool,
+    exactness: Exactness | None = None,
+    metadata_missing: Sequence[str] = (),
+) -> Conclusion:
+    """Figures, scenarios and the conclusion from the rounds with MTP off (`plain`) and on (`mtp`).
+
+    `metadata_missing` are the metadata the record lacks (`Identity.missing()`): it is concluded, but says so.
+    """
+    off_rounds, off_remark = cold_rounds([(r.marks, r.prompts) for r in plain])
+    on_rounds, on_remark = cold_rounds([(r.marks, r.prompts) for r in mtp])
+    remarks = [f"MTP {s}: {r}" for s, r in (("off", off_remark), ("on", on_remark)) if r]
+    off = [p for prompts in off_rounds for p in prompts]
+    on = [p for prompts in on_rounds for p in prompts]
+    rounds = min(len(off_rounds), len(on_rounds))
+    off_figures, on_figures = configuration_figures(off_rounds, mtp=False), configuration_figures(on_rounds, mtp=True)
+    missing = _missing(off_figures.figures, on_figures.figures)
+    scenarios = tuple(_scenario(k, off, on, rounds) for k in sorted({p.klass for p in off + on}))
+    hot_only = any(r is not None and r.startswith("Only") for r in (off_remark, on_remark))
+    return Conclusion(
+        text=_text(
+            scenarios,
+            missing,
+            exactness,
+            simulated=simulated,
+            hot_only=hot_only,
+            metadata_missing=metadata_missing,
+        ),
+        scenarios=scenarios,
+        predicted=predict(off, on, paired_speedup(off, on, "tpot_ms", "paired_bootstrap")),
+        plain=off_figures,
+        mtp=on_figures,
+        missing=tuple(missing),
+        remarks=tuple(remarks),
+        simulated=simulated,
+    )
+
+
+def _scenario(klass: str, off: Sequence[PromptFigures], on: Sequence[PromptFigures], rounds: int) -> Scenario:
+    ours, theirs = [p for p in off if p.klass == klass], [p for p in on if p.klass == klass]
+    speedup = paired_speedup(ours, theirs, "tokens_per_s", "paired_bootstrap")
+    decode = paired_speedup(ours, theirs, "tpot_ms", "paired_bootstrap")
+    says, why = judge_speedup(speedup, rounds)
+    return Scenario(klass, says, speedup, decode, speedup.n, rounds, predict(ours, theirs, decode), why)
+
+
+def _missing(off: dict[str, Figure], on: dict[str, Figure]) -> list[str]:
+    """Which of the four figures were not measured; α is asked of the side that drafts."""
+    missing = []
+    for name in FOUR:
+        for side, figures in (("off", off), ("on", on)):
+            if name == "alpha" and side == "off":
+                continue
+            if figures[name].value is None:
+                missing.append(f"{NAMES[name]} with MTP {side} ({figures[name].reason or 'no reason recorded'})")
+    return missing
+
+
+def _text(
+    scenarios: Sequence[Scenario],
+    missing: Sequence[str],
+    exactness: Exactness | None,
+    *,
+    simulated: bool,
+    hot_only: bool,
+    metadata_missing: Sequence[str],
+) -> str:
+    prefix = "SIMULATED: " if simulated else ""
+    if missing:
+        return f"{prefix}No conclusion, because not all four figures were measured: {'; '.join(missing)}."
+    if exactness is not None and not exactness.ok:
+        return f"{prefix}No conclusion, because drafting must not change the output: {exactness.text}"
+    parts = []
+    for says in ("pays", "breaks even", "costs", "unknown"):
+        of = [s for s in scenarios if s.says == says]
+        if of:
+            named = ", ".join(f"{s.klass} ({s.why})" for s in of)
+            parts.append(f"is undecided for {named}" if says == "unknown" else f"{says} for {named}")
+    text = f"MTP {'; '.join(parts)}." if parts else "No prompt class was measured, so there is nothing to conclude."
+    if hot_only:
+        text += " Only hot or otherwise marked rounds exist, so this says nothing of a cold phone."
+    if exactness is None:
+        text += " Whether drafting left the output unchanged was not checked."
+    if metadata_missing:
+        text += f" The record is incomplete ({', '.join(metadata_missing)} unknown) and cannot be compared."
+    return prefix + text

@@ -1,0 +1,108 @@
+"""Prove that drafting did not change the output: the same tokens with MTP on and off, prompt by prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from mtplab.measure.protocol import PromptRun
+
+NEAR_TIE = 1e-3
+
+
+class NearTie(msgspec.Struct, frozen=True):
+    """A first difference where the backbone itself was undecided: its top-2 logits were closer than NEAR_TIE."""
+
+    prompt: str
+    position: int
+    margin: float
+
+
+class Exactness(msgspec.Struct, frozen=True):
+    """The outcome over all prompts. `failures` are sentences; without any, drafting changed nothing it may not."""
+
+    compared: int
+    equal: int
+    near_ties: tuple[NearTie, ...]
+    failures: tuple[str, ...]
+    text: str
+
+    @property
+    def ok(self) -> bool:
+        return self.compared > 0 and not self.failures
+
+
+def compare_outputs(plain: Iterable[PromptRun], mtp: Iterable[PromptRun]) -> Exactness:
+    """Compare the outputs of the same prompts, plain (with margins) against draft–verify.
+
+    Several runs of one prompt are all compared; a prompt that one side lacks is a failure, because an output that
+    was not seen was not seen to be equal.
+    """
+    left, right = _by_prompt(plain), _by_prompt(mtp)
+    equal, ties, failures = 0, [], []
+    compared = 0
+    for prompt in sorted(left.keys() | right.keys()):
+        if prompt not in left or prompt not in right:
+            failures.append(f"Prompt {prompt} was decoded only with MTP {'on' if prompt in right else 'off'}.")
+            continue
+        compared += 1
+        outcome = _first_problem(prompt, left[prompt], right[prompt])
+        if outcome is None:
+            equal += 1
+        elif isinstance(outcome, NearTie):
+            ties.append(outcome)
+        else:
+            failures.append(outcome)
+    return Exactness(compared, equal, tuple(ties), tuple(failures), _text(compared, equal, ties, failures))
+
+
+def _by_prompt(runs: Iterable[PromptRun]) -> dict[str, list[PromptRun]]:
+    groups: dict[str, list[PromptRun]] = {}
+    for run in runs:
+        groups.setdefault(run.prompt, []).append(run)
+    return groups
+
+
+def _first_problem(prompt: str, plain: list[PromptRun], mtp: list[PromptRun]) -> NearTie | str | None:
+    """Against the first plain run: every other run of the prompt, the repeats of plain decoding among them."""
+    tie = None
+    for run in [*plain[1:], *mtp]:
+        outcome = _difference(prompt, plain[0], run)
+        if isinstance(outcome, str):
+            return outcome
+        tie = tie or outcome
+    return tie
+
+
+def _difference(prompt: str, plain: PromptRun, other: PromptRun) -> NearTie | str | None:
+    for run in (plain, other):
+        if run.problem is not None:
+            return f"The output of prompt {prompt} cannot be trusted: {run.problem}."
+    ours, theirs = [t.id for t in plain.tokens], [t.id for t in other.tokens]
+    if ours == theirs:
+        return None
+    position = next(
+        (i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), min(len(ours), len(theirs))
+    )
+    margin = plain.tokens[position].margin if position < len(plain.tokens) else None
+    if margin is not None and margin < NEAR_TIE and position < len(theirs):
+        return NearTie(prompt, position, margin)
+    why = "no margin was recorded there" if margin is None else f"plain decoding was sure by a margin of {margin:.3g}"
+    return (
+        f"Prompt {prompt} gave other tokens from output position {position} on, where {why}: "
+        "the verification does not reproduce the backbone."
+    )
+
+
+def _text(compared: int, equal: int, ties: list[NearTie], failures: list[str]) -> str:
+    if failures:
+        return (
+            f"{len(failures)} of {compared} prompts fail the comparison with plain decoding; the first: {failures[0]}"
+        )
+    if not compared:
+        return "No prompt was decoded both with and without MTP, so nothing is known of equality."
+    text = f"Same tokens with MTP on and off for {equal} of {compared} prompts"
+    if ties:
+        text += f"; {len(ties)} differ first where the backbone's top two logits lay within {NEAR_TIE:g}"
+    return text + "."

@@ -1,0 +1,313 @@
+"""Make figures of token records: per prompt, then per configuration, each with its interval and level of evidence."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+
+from mtplab.measure.protocol import PromptRun, ProtocolRun, output_sha256
+from mtplab.session.events import Figure
+from mtplab.speculation.acceptance import (
+    AcceptCounts,
+    alpha_from_totals,
+    bootstrap_by_prompt,
+    merge,
+    rounds_from_totals,
+)
+from mtplab.speculation.intervals import Estimate, bootstrap_median
+
+Evidence = Literal["totals", "stamps", "rounds"]
+FOUR = ("ttft_ms", "tpot_ms", "tokens_per_s", "alpha")
+UNITS = {"ttft_ms": "ms", "tpot_ms": "ms", "tokens_per_s": "tokens/s"}
+MTP_OFF = "MTP was off in this configuration"
+NO_ROUND = "no draft round was recorded"
+
+
+class PromptFigures(msgspec.Struct, frozen=True, kw_only=True, rename={"klass": "class"}):
+    """What one prompt gave in one round; a figure that could not be had is None and `reasons` says why.
+
+    `ttft_ms` counts from the request to the first token, `tpot_ms` is the mean time a token after the first,
+    `tokens_per_s` is output tokens ÷ (end − request). `decode_us` runs from the first token to the last.
+    `stamps_us` are the tokens' times after the request. `plain_steps` are tokens behind the first that no draft
+    round made. `evidence` is the best level this prompt has.
+    """
+
+    prompt: str
+    klass: str
+    input_tokens: int | None
+    output_tokens: int
+    output_sha256: str
+    ttft_ms: float | None
+    tpot_ms: float | None
+    tokens_per_s: float | None
+    decode_us: int | None
+    gamma: int | None
+    accepts: list[int]
+    ranks: list[list[int | None]]
+    plain_steps: int
+    draft_us: int | None
+    verify_us: int | None
+    stamps_us: list[int]
+    evidence: Evidence
+    reasons: dict[str, str]
+
+    @property
+    def counts(self) -> AcceptCounts | None:
+        """Accept counts of its rounds, None without any."""
+        return AcceptCounts.from_accepts(self.gamma, self.accepts) if self.gamma and self.accepts else None
+
+
+class ConfigurationFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures of one configuration; `spread` is (first quartile, third quartile) over prompts and rounds."""
+
+    figures: dict[str, Figure]
+    per_class: dict[str, dict[str, Figure]]
+    counts: list[int]
+    counts_per_class: dict[str, list[int]]
+    spread: dict[str, tuple[float, float]]
+
+
+def prompt_figures(run: PromptRun) -> PromptFigures:
+    """Figures of one prompt. A prompt with a problem keeps its name and gives no figure."""
+    reasons: dict[str, str] = {}
+    stamps = [t.t_ns - run.begin_ns for t in run.tokens]
+    gammas = {r.gamma for r in run.rounds}
+    gamma = gammas.pop() if len(gammas) == 1 else None
+    if run.problem is not None:
+        reasons = dict.fromkeys(FOUR, f"the records of this prompt cannot be trusted: {run.problem}")
+        gamma = None
+    elif gammas:
+        reasons["alpha"] = "its rounds drafted different lengths"
+    elif gamma is None:
+        reasons["alpha"] = NO_ROUND
+    trusted = run.problem is None
+    return PromptFigures(
+        prompt=run.prompt,
+        klass=run.klass,
+        input_tokens=run.input_tokens,
+        output_tokens=len(run.tokens),
+        output_sha256=output_sha256(t.id for t in run.tokens),
+        ttft_ms=_ttft_ms(stamps, reasons) if trusted else None,
+        tpot_ms=_tpot_ms(stamps, reasons) if trusted else None,
+        tokens_per_s=_tokens_per_s(run, reasons) if trusted else None,
+        decode_us=(stamps[-1] - stamps[0]) // 1000 if trusted and len(stamps) > 1 else None,
+        gamma=gamma,
+        accepts=[r.accepted for r in run.rounds] if gamma else [],
+        ranks=[list(r.ranks) for r in run.rounds] if gamma else [],
+        plain_steps=sum(t.round is None for t in run.tokens[1:]),
+        draft_us=_total_us(r.draft_ns for r in run.rounds),
+        verify_us=_total_us(r.verify_ns for r in run.rounds),
+        stamps_us=[s // 1000 for s in stamps],
+        evidence="rounds" if run.rounds else "stamps",
+        reasons=reasons,
+    )
+
+
+def run_figures(run: ProtocolRun) -> list[PromptFigures]:
+    """Figures of every prompt of one process, the warm-up left out, prompts with a problem named among them."""
+    return [prompt_figures(prompt) for prompt in run.prompts if not prompt.warmup]
+
+
+def _ttft_ms(stamps: list[int], reasons: dict[str, str]) -> float | None:
+    if not stamps:
+        reasons["ttft_ms"] = "there was no output token"
+        return None
+    return stamps[0] / 1e6
+
+
+def _tpot_ms(stamps: list[int], reasons: dict[str, str]) -> float | None:
+    if len(stamps) < 2:
+        reasons["tpot_ms"] = "fewer than two output tokens have no time between them"
+        return None
+    return (stamps[-1] - stamps[0]) / (len(stamps) - 1) / 1e6
+
+
+def _tokens_per_s(run: PromptRun, reasons: dict[str, str]) -> float | None:
+    if run.end_ns is None or run.end_ns <= run.begin_ns or not run.tokens:
+        reasons["tokens_per_s"] = (
+            "no time passed between request and end" if run.tokens else "there was no output token"
+        )
+        return None
+    return len(run.tokens) / (run.end_ns - run.begin_ns) * 1e9
+
+
+def _total_us(times_ns: Iterable[int | None]) -> int | None:
+    """Sum in µs; None where there is nothing to sum or a part of it is unknown."""
+    known = list(times_ns)
+    return sum(t for t in known if t is not None) // 1000 if known and None not in known else None
+
+
+def configuration_figures(rounds: Sequence[Sequence[PromptFigures]], *, mtp: bool) -> ConfigurationFigures:
+    """Figures of one configuration from the prompts of each of its rounds (cold ones, as the caller chose).
+
+    A value is the median over prompts of each prompt's median over rounds; its interval is bootstrapped over
+    prompts, `n` of them: repeats of a prompt make its own value steadier but are no further evidence.
+    """
+    everything = [p for prompts in rounds for p in prompts]
+    classes = sorted({p.klass for p in everything})
+    counts = _pooled(everything)
+    return ConfigurationFigures(
+        figures=_figures(everything, mtp=mtp),
+        per_class={k: _figures([p for p in everything if p.klass == k], mtp=mtp) for k in classes},
+        counts=list(counts.counts) if counts else [],
+        counts_per_class={
+            k: list(c.counts) for k in classes if (c := _pooled([p for p in everything if p.klass == k]))
+        },
+        spread={name: s for name in UNITS if (s := _spread(everything, name))},
+    )
+
+
+def _pooled(prompts: Sequence[PromptFigures]) -> AcceptCounts | None:
+    """All accept counts together, None without any or of mixed draft lengths."""
+    counts = [c for p in prompts if (c := p.counts)]
+    return merge(counts) if len({c.gamma for c in counts}) == 1 else None
+
+
+def by_prompt(prompts: Iterable[PromptFigures]) -> dict[str, list[PromptFigures]]:
+    """Group by prompt, repeats of all rounds together."""
+    groups: dict[str, list[PromptFigures]] = {}
+    for prompt in prompts:
+        groups.setdefault(prompt.prompt, []).append(prompt)
+    return groups
+
+
+def prompt_median(repeats: Sequence[PromptFigures], name: str) -> float | None:
+    """Median over rounds of one figure of one prompt."""
+    values = [v for p in repeats if (v := getattr(p, name)) is not None]
+    return statistics.median(values) if values else None
+
+
+def _figures(prompts: Sequence[PromptFigures], *, mtp: bool) -> dict[str, Figure]:
+    groups = by_prompt(prompts)
+    figures: dict[str, Figure] = {}
+    for name, unit in UNITS.items():
+        values = [v for repeats in groups.values() if (v := prompt_median(repeats, name)) is not None]
+        reason = _why(prompts, name)
+        figures[name] = _figure(bootstrap_median(values, "median"), unit, "stamps", reason)
+    figures |= acceptance_figures(prompts, mtp=mtp)
+    figures["n"] = Figure(value=float(len(groups)), unit="prompts")
+    return figures
+
+
+def acceptance_figures(prompts: Sequence[PromptFigures], *, mtp: bool) -> dict[str, Figure]:
+    """α, γ, accepted ÷ drafted and mean acceptance length, each under its own name."""
+    names = ("alpha", "accepted_ratio", "mean_acceptance_length", "gamma")
+    if not mtp:
+        return {name: Figure(value=None, reason=MTP_OFF) for name in names}
+    per_prompt = {k: [c for p in v if (c := p.counts)] for k, v in by_prompt(prompts).items()}
+    gammas = {c.gamma for counts in per_prompt.values() for c in counts}
+    if len(gammas) != 1:
+        reason = "rounds drafted different lengths" if gammas else NO_ROUND
+        return {name: Figure(value=None, reason=reason) for name in names}
+    counts = [merge(c) for c in per_prompt.values() if c]
+    quantities = ("alpha_mle", "ratio", "mean_acceptance_length")
+    figures = {
+        name: _figure(bootstrap_by_prompt(counts, quantity), "", "rounds", None)
+        for name, quantity in zip(names, quantities, strict=False)
+    }
+    figures["gamma"] = Figure(value=float(gammas.pop()), n=len(counts), evidence="rounds")
+    return figures
+
+
+def _figure(estimate: Estimate, unit: str, evidence: Evidence, reason: str | None) -> Figure:
+    return Figure(
+        value=estimate.value,
+        low=estimate.low,
+        high=estimate.high,
+        n=estimate.n,
+        unit=unit,
+        evidence=evidence,
+        reason=estimate.reason if estimate.value is not None else reason or estimate.reason,
+    )
+
+
+def _why(prompts: Sequence[PromptFigures], name: str) -> str | None:
+    """The commonest reason why prompts lack a figure."""
+    reasons = [r for p in prompts if (r := p.reasons.get(name))]
+    return max(set(reasons), key=lambda r: (reasons.count(r), r)) if reasons else None
+
+
+def _spread(prompts: Sequence[PromptFigures], name: str) -> tuple[float, float] | None:
+    values = [v for p in prompts if (v := getattr(p, name)) is not None]
+    if not values:
+        return None
+    low, high = np.quantile(values, [0.25, 0.75])
+    return float(low), float(high)
+
+
+def totals_figures(
+    *,
+    output_tokens: int | None,
+    wall_s: float | None,
+    gamma: int | None = None,
+    drafted: int | None = None,
+    accepted: int | None = None,
+    output_characters: int | None = None,
+    ttft_derived_ms: float | None = None,
+) -> dict[str, Figure]:
+    """The figures that a runtime's own totals allow; characters are never taken for tokens.
+
+    A derived TTFT (prefill + decode ÷ n, as LiteRT-LM prints it) falls with MTP although the first token comes no
+    earlier, so it stands apart as `ttft_derived_ms` and `ttft_ms` stays unknown.
+    """
+    why_tokens = "totals hold no count of output tokens and time"
+    if output_tokens is None and output_characters is not None:
+        why_tokens = "only characters were counted, and characters are not tokens"
+    rate = output_tokens / wall_s if output_tokens is not None and wall_s else None
+    figures = {
+        "ttft_ms": Figure(value=None, unit="ms", reason="totals hold no time of the first token"),
+        "tpot_ms": Figure(value=None, unit="ms", reason="totals hold no time per token"),
+        "tokens_per_s": Figure(
+            value=rate, unit="tokens/s", evidence="totals", reason=None if rate is not None else why_tokens
+        ),
+        "alpha": Figure(value=None, reason="totals hold no drafted and accepted tokens with their γ"),
+        "gamma": Figure(
+            value=None if gamma is None else float(gamma),
+            evidence="totals",
+            reason="the draft length was not given" if gamma is None else None,
+        ),
+    }
+    if ttft_derived_ms is not None:
+        figures["ttft_derived_ms"] = Figure(
+            value=ttft_derived_ms, unit="ms", evidence="totals", reason="derived by the runtime, not observed"
+        )
+    if gamma is not None and drafted is not None and accepted is not None:
+        rounds = rounds_from_totals(gamma, drafted, accepted)
+        figures["alpha"] = _figure(alpha_from_totals(gamma, drafted, accepted), "", "totals", None)
+        figures["mean_acceptance_length"] = Figure(value=1 + accepted / rounds, n=rounds, evidence="totals")
+    return figures
+
+
+def step_times_by_position(prompts: Iterable[PromptFigures], width: int = 8) -> list[tuple[int, float]]:
+    """(position in the context, median ms a token) in windows of `width` steps: grows if the cache does not work."""
+    windows: dict[int, list[float]] = {}
+    for prompt in prompts:
+        start = prompt.input_tokens or 0
+        for i in range(1, len(prompt.stamps_us)):
+            window = (start + i) // width * width
+            windows.setdefault(window, []).append((prompt.stamps_us[i] - prompt.stamps_us[i - 1]) / 1000)
+    return [(position, statistics.median(times)) for position, times in sorted(windows.items())]
+
+
+def to_builtins(prompts: Iterable[PromptFigures]) -> list[dict[str, Any]]:
+    """As JSON values, the way `RoundMeasured.prompts` carries them."""
+    return [msgspec.to_builtins(p) for p in prompts]
+
+
+def from_builtins(prompts: Sequence[dict[str, Any]]) -> list[PromptFigures]:
+    """Back from a journal; raises msgspec.ValidationError where a journal holds something else."""
+    return msgspec.convert(list(prompts), list[PromptFigures])
+
+
+def figure_text(name: str, figure: Figure, digits: Callable[[float], str] = "{:.3g}".format) -> str:
+    """One figure for people: value, interval, n, or why there is none."""
+    if figure.value is None:
+        return f"{name} unknown ({figure.reason or 'no reason recorded'})"
+    text = f"{name} {digits(figure.value)}{' ' + figure.unit if figure.unit else ''}"
+    if figure.low is not None and figure.high is not None:
+        text += f" [{digits(figure.low)}–{digits(figure.high)}]"
+    return text + (f", n {figure.n}" if figure.n else "")
