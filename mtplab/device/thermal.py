@@ -142,7 +142,7 @@ def parse_thermalservice(text: str, t: float | None = None) -> ThermalService:
     failed = next((line for line in lines if _FAILURE.match(line)), None)
     status = _status(_after(lines, "Thermal Status:"))
     reasons = [
-        (failed is not None, f"the service failed: {_clean(failed or '')}"),
+        (failed is not None, f"the service failed: {_clean(failed or '', 160)}"),
         (not text.strip(), "the service said nothing"),
         (ready is False, "the thermal HAL is not ready"),
         (broken, "the output breaks off"),
@@ -208,8 +208,8 @@ def _numbers(inner: str) -> tuple[float | None, ...]:
     return tuple(value if math.isfinite(value) else None for value in values)
 
 
-def _clean(name: str) -> str:
-    return re.sub(r"[^\x20-\x7e]", "?", name.strip())[:64]
+def _clean(name: str, longest: int = 64) -> str:
+    return re.sub(r"[^\x20-\x7e]", "?", name.strip())[:longest]
 
 
 # --- samples and what follows from them -------------------------------------------------------------------------
