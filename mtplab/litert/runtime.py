@@ -6,7 +6,7 @@ Light on purpose: numpy and ai_edge_litert only, so that the token runner starts
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -44,9 +44,7 @@ def open_graph(path: Path | str, threads: int) -> tuple[Any, float]:
     from ai_edge_litert.hardware_accelerator import HardwareAccelerator
     from ai_edge_litert.options import Options
 
-    options = Options(
-        hardware_accelerators=HardwareAccelerator.CPU, cpu_options=CpuOptions(num_threads=threads)
-    )
+    options = Options(hardware_accelerators=HardwareAccelerator.CPU, cpu_options=CpuOptions(num_threads=threads))
     began = time.perf_counter()
     try:
         model = CompiledModel.from_file(str(path), options=options)
@@ -66,14 +64,10 @@ class _Signature:
         self.input_shapes = {key: tuple(int(n) for n in value["shape"]) for key, value in ins.items()}
         self.output_shapes = {key: tuple(int(n) for n in value["shape"]) for key, value in outs.items()}
         self.inputs = {
-            key: model.create_input_buffer_by_name(name, key)
-            for key in self.input_shapes
-            if not _is_cache(key)
+            key: model.create_input_buffer_by_name(name, key) for key in self.input_shapes if not _is_cache(key)
         }
         self.outputs = {
-            key: model.create_output_buffer_by_name(name, key)
-            for key in self.output_shapes
-            if not _is_cache(key)
+            key: model.create_output_buffer_by_name(name, key) for key in self.output_shapes if not _is_cache(key)
         }
 
     def run(self, inputs: dict[str, Any], cache_in: dict[str, Any], cache_out: dict[str, Any]) -> None:
@@ -148,24 +142,32 @@ class LiteRtBackbone:
         Chunks are padded at their end: a padded slot lies after every real token, the causal mask hides it
         from them, and the token that takes that position later overwrites it before anyone may see it.
         """
-        n = len(tokens)
+        last = (np.empty(0, np.float32), np.empty(0, np.float32))
+        for logits, hidden in self._chunks(tokens):
+            last = (logits[-1], hidden[-1])
+        return last
+
+    def score(self, tokens: Sequence[int]) -> tuple[Floats, Floats]:
+        """Like `prefill`, but logits[n,V] and hidden[n,D] of every token of the prompt."""
+        logits, hidden = zip(*self._chunks(tokens), strict=True)
+        return np.concatenate(logits), np.concatenate(hidden)
+
+    def _chunks(self, tokens: Sequence[int]) -> Iterator[tuple[Floats, Floats]]:
+        n, at = len(tokens), 0
         if not 0 < n <= self.context_limit:
             raise LiteRtError(
                 f"A prompt of {n} tokens does not fit a context of {self.context_limit}; "
                 "shorten the prompt or export a longer context."
             )
-        at, last = 0, (np.empty(0, np.float32), np.empty(0, np.float32))
         while at < n:
             left = n - at
             size = self._chunk(left, self.context_limit - at)
             real = min(size, left)
             chunk = np.zeros(size, np.int32)
             chunk[:real] = tokens[at : at + real]
-            name = "decode" if size == 1 else f"prefill_{size}"
-            logits, hidden = self._run(name, chunk, at)
-            last = (logits[real - 1], hidden[real - 1])
+            logits, hidden = self._run("decode" if size == 1 else f"prefill_{size}", chunk, at)
+            yield logits[:real], hidden[:real]
             at += real
-        return last
 
     def _chunk(self, left: int, room: int) -> int:
         """Size of the next prefill call: the smallest that holds all that is left, else the largest that fits.

@@ -1,0 +1,265 @@
+"""The host stages in their order, what each depends on, and running one of them: from the cache or in a worker."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from mtplab.model.prompts import SHIPPED, load_prompts
+from mtplab.model.sources import model_files
+from mtplab.pipeline import fingerprint
+from mtplab.pipeline.cache import ArtefactRef, Finished, Store, file_sha256, stage_key
+from mtplab.pipeline.errors import PipelineError
+from mtplab.pipeline.job import Job
+from mtplab.pipeline.process import run_worker
+from mtplab.session.identity import Policy
+
+Status = Literal["done", "cached", "failed", "cancelled"]
+OnEvent = Callable[[dict[str, Any]], None]
+
+
+class RunParameters(msgspec.Struct, frozen=True, kw_only=True):
+    """What a pipeline run is about; each stage sees only the part that it depends on."""
+
+    model: str = "tiny"
+    head: str = "token_conditioned"
+    gamma: int = 3
+    recipe: str = "mixed"
+    head_recipe: str = "mixed"
+    policy: Policy = Policy()
+    acceptance_set: str = "acceptance"
+    alignment_threshold: float = 0.99
+    alpha_drop_limit: float = 0.02
+    """The acceptance stage fails when the paired 95 % lower bound of the change in α is below minus this."""
+
+
+class StageResult(msgspec.Struct, frozen=True, kw_only=True):
+    """How a stage ended. `seconds` is what it took, of the earlier run when cached."""
+
+    stage: str
+    status: Status
+    seconds: float
+    figures: dict[str, Any] = {}
+    artefacts: dict[str, ArtefactRef] = {}
+    records: dict[str, Any] = {}
+    summary: str = ""
+    reason: str | None = None
+    key: str = ""
+
+
+class HostStage(msgspec.Struct, frozen=True, kw_only=True):
+    """One host stage. `takes` names its inputs and the stage and artefact each comes from."""
+
+    name: str
+    title: str
+    uses: tuple[str, ...]
+    takes: dict[str, tuple[str, str]] = {}
+    packages: tuple[str, ...] = ()
+    data: tuple[str, ...] = ()
+    measuring: bool = False
+
+    @property
+    def module(self) -> str:
+        return f"mtplab.pipeline.stages.{self.name}"
+
+
+_TORCH = ("torch", "numpy", "safetensors", "tokenizers")
+_LITERT = ("ai-edge-litert", "numpy", "tokenizers")
+_MODEL = {"weights.json": ("freeze", "weights.json")}
+_FLOAT = {"backbone.tflite": ("export", "backbone.tflite"), "head.tflite": ("export", "head.tflite")}
+_NAMES = {"modules.json": ("export", "modules.json")}
+
+HOST_STAGES: tuple[HostStage, ...] = (
+    HostStage(
+        name="freeze",
+        title="Freeze",
+        uses=("model", "model_files", "head", "gamma", "policy", "prompts"),
+        packages=_TORCH,
+    ),
+    HostStage(
+        name="export",
+        title="Export",
+        uses=("model", "model_files", "head", "gamma"),
+        takes=_MODEL,
+        packages=(*_TORCH, "litert-torch", "ai-edge-litert", "litert-converter", "jax"),
+    ),
+    HostStage(
+        name="align",
+        title="Align",
+        uses=("model", "model_files", "head", "gamma", "acceptance_prompts", "alignment_threshold", "threads"),
+        takes={**_MODEL, **_FLOAT},
+        packages=(*_TORCH, "ai-edge-litert"),
+    ),
+    HostStage(
+        name="quantise",
+        title="Quantise",
+        uses=("recipe", "head_recipe"),
+        takes={**_FLOAT, **_NAMES},
+        packages=("ai-edge-quantizer", "ai-edge-litert", "numpy"),
+        data=("litert/recipes.toml",),
+    ),
+    HostStage(
+        name="acceptance",
+        title="Acceptance",
+        uses=("gamma", "recipe", "head_recipe", "acceptance_prompts", "alpha_drop_limit", "threads"),
+        takes={
+            "float_backbone.tflite": ("export", "backbone.tflite"),
+            "float_head.tflite": ("export", "head.tflite"),
+            "backbone.tflite": ("quantise", "backbone.tflite"),
+            "head.tflite": ("quantise", "head.tflite"),
+            "tokenizer.json": ("freeze", "tokenizer.json"),
+        },
+        packages=_LITERT,
+    ),
+)
+
+
+def host_stage(name: str) -> HostStage:
+    for stage in HOST_STAGES:
+        if stage.name == name:
+            return stage
+    raise PipelineError(
+        f"There is no host stage {name!r}; choose one of {', '.join(stage.name for stage in HOST_STAGES)}."
+    )
+
+
+def params_for(name: str, run: RunParameters) -> dict[str, Any]:
+    """The part of `run` that the stage depends on, with the hashes of the files behind names."""
+    values: dict[str, Callable[[], Any]] = {
+        "model": lambda: run.model,
+        "model_files": lambda: model_files(run.model),
+        "head": lambda: run.head,
+        "gamma": lambda: run.gamma,
+        "recipe": lambda: run.recipe,
+        "head_recipe": lambda: run.head_recipe,
+        "policy": lambda: msgspec.to_builtins(_complete(run.policy)),
+        "prompts": lambda: _prompt_file(run.policy.prompt_set),
+        "acceptance_prompts": lambda: _prompt_file(run.acceptance_set),
+        "alignment_threshold": lambda: run.alignment_threshold,
+        "alpha_drop_limit": lambda: run.alpha_drop_limit,
+        "threads": lambda: run.policy.threads,
+    }
+    return {use: values[use]() for use in host_stage(name).uses}
+
+
+def _complete(policy: Policy) -> Policy:
+    sha256 = policy.prompt_set_sha256 or load_prompts(policy.prompt_set).sha256
+    return msgspec.structs.replace(policy, prompt_set_sha256=sha256)
+
+
+def _prompt_file(name: str) -> dict[str, str]:
+    """Where a prompt set stands and the hash of its bytes: also the continuations decide results."""
+    load_prompts(name)  # refuses what is no prompt set
+    folder = Path(fingerprint.__file__).parents[1] / "model" / "prompts"
+    path = folder / f"{name}.jsonl" if name in SHIPPED else Path(name)
+    return {"name": name, "path": str(path.resolve()), "sha256": file_sha256(path)}
+
+
+def inputs_for(name: str, results: Mapping[str, StageResult]) -> dict[str, str]:
+    """Hashes of the stage's inputs, out of the results of the stages before it."""
+    inputs = {}
+    for own, (stage, artefact) in host_stage(name).takes.items():
+        result = results.get(stage)
+        if result is None or artefact not in result.artefacts:
+            raise PipelineError(f"The stage {name} needs {artefact} of the stage {stage}; run {stage} first.")
+        inputs[own] = result.artefacts[artefact].sha256
+    return inputs
+
+
+def key_of(name: str, params: Mapping[str, Any], inputs: Mapping[str, str]) -> str:
+    """The stage's key; no heavy package is imported for it."""
+    stage = host_stage(name)
+    # The place of a prompt file says nothing; its hash does.
+    placeless = {k: _without_path(v) for k, v in params.items()}
+    return stage_key(
+        name,
+        sources=fingerprint.source_hashes([stage.module], stage.data),
+        versions=fingerprint.package_versions(stage.packages),
+        machine=fingerprint.machine(),
+        params=placeless,
+        inputs=inputs,
+    )
+
+
+def _without_path(value: Any) -> Any:
+    return {k: v for k, v in value.items() if k != "path"} if isinstance(value, dict) else value
+
+
+def run_host_stage(
+    name: str,
+    params: Mapping[str, Any],
+    inputs: Mapping[str, str],
+    store: Store,
+    on_event: OnEvent,
+    cancel: threading.Event,
+    *,
+    fresh: bool = False,
+) -> StageResult:
+    """Give the stage's result from the cache, or run it in a worker process; blocks, calls `on_event` meanwhile.
+
+    `inputs` are hashes of files in `store`. `fresh` runs it again even where it is cached.
+    """
+    began = time.monotonic()
+    key = key_of(name, params, inputs)
+    found = None if fresh else store.lookup(key)
+    if found is not None:
+        return _result(found, "cached", key)
+    absent = [own for own, sha256 in inputs.items() if not store.has(sha256)]
+    if absent:
+        raise PipelineError(
+            f"The stage {name} cannot start because its input {absent[0]} is no longer in the cache; "
+            "run the stage that makes it again."
+        )
+    workdir = store.scratch()
+    try:
+        job = Job(
+            stage=name,
+            module=host_stage(name).module,
+            params=dict(params),
+            inputs={own: str(store.path(sha256)) for own, sha256 in inputs.items()},
+            workdir=str(workdir),
+        )
+        ended = run_worker(job, on_event, cancel)
+        seconds = time.monotonic() - began
+        if ended.status != "done":
+            return StageResult(
+                stage=name,
+                status=ended.status,
+                seconds=seconds,
+                figures=ended.event.get("figures", {}),
+                records=ended.event.get("records", {}),
+                reason=ended.reason,
+                key=key,
+            )
+        artefacts = {artefact: store.put(workdir / artefact) for artefact in ended.event["artefacts"]}
+        finished = Finished(
+            stage=name,
+            seconds=seconds,
+            figures=ended.event["figures"],
+            artefacts=artefacts,
+            records=ended.event["records"],
+            summary=ended.event["summary"],
+        )
+        store.finish(key, finished)
+        return _result(finished, "done", key)
+    finally:
+        shutil.rmtree(workdir, ignore_errors=True)
+
+
+def _result(finished: Finished, status: Status, key: str) -> StageResult:
+    return StageResult(
+        stage=finished.stage,
+        status=status,
+        seconds=finished.seconds,
+        figures=finished.figures,
+        artefacts=finished.artefacts,
+        records=finished.records,
+        summary=finished.summary,
+        key=key,
+    )
