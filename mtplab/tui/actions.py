@@ -1,0 +1,119 @@
+"""All that a key can do, in one table: bindings, footer, help and the command palette are made from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from mtplab.tui.view import Phase
+
+if TYPE_CHECKING:
+    from mtplab.tui.screens.bench import BenchScreen
+
+Handler = Callable[["BenchScreen"], Any]
+GROUPS = ("Run", "Log", "Replay", "Calculator", "Panes", "Lab")
+
+
+class Action(msgspec.Struct, frozen=True):
+    """One thing the lab does: its key, its word in the footer, its sentence in the help, and what is called.
+
+    `where` names the phases in whose footer it stands, most wanted first as in the table. A handler may be async.
+    """
+
+    id: str
+    key: str
+    label: str
+    help: str
+    handler: Handler
+    group: str
+    where: tuple[Phase, ...] = ()
+    sign: str = ""
+
+    @property
+    def shown_key(self) -> str:
+        """The key as people read it."""
+        return self.sign or self.key
+
+
+LIVE: tuple[Phase, ...] = ("live",)
+REPLAY: tuple[Phase, ...] = ("replay",)
+NO_ENGINE: tuple[Phase, ...] = ("absent", "ended")
+ANY: tuple[Phase, ...] = ("connecting", "absent", "live", "ended", "replay")
+
+
+def _pane(name: str) -> Handler:
+    return lambda bench: bench.choose_pane(name)
+
+
+ACTIONS: tuple[Action, ...] = (
+    Action("connect", "e", "engine", "Start an engine for the attached phone (again).",
+           lambda b: b.lab.connect_phone(), "Run", NO_ENGINE),
+    Action("standin", "t", "stand-in", "Start an engine on the stand-in Pixel; all it gives is SIMULATED.",
+           lambda b: b.lab.connect_standin(), "Run", NO_ENGINE),
+    Action("run", "r", "run", "Run the pipeline; asks for model, head and recipe, Enter takes what stands there.",
+           lambda b: b.ask_run(), "Run", LIVE),
+    Action("cancel", "c", "cancel", "Cancel the stage that runs, and with it the run.",
+           lambda b: b.command({"cmd": "cancel"}, "cancelling …"), "Run", LIVE),
+    Action("mark", "m", "mark", "Mark this moment on the time axis, with a word if you like.",
+           lambda b: b.ask_mark(), "Run", LIVE),
+    Action("stop", "o", "stop/keep", "Keep this session, cancel the run, or stop the engine.",
+           lambda b: b.ask_engine(), "Run"),
+    Action("pause", "space", "pause", "Live: hold the display, the recording goes on. Replay: pause or play.",
+           lambda b: b.toggle_pause(), "Replay", (*LIVE, *REPLAY)),
+    Action("back", "left", "−5 s", "Replay: five seconds back.",
+           lambda b: b.seek_by(-5.0), "Replay", REPLAY, "←"),
+    Action("ahead", "right", "+5 s", "Replay: five seconds ahead.",
+           lambda b: b.seek_by(5.0), "Replay", REPLAY, "→"),
+    Action("slower", "left_square_bracket", "slower", "Replay: slower.",
+           lambda b: b.change_speed(-1), "Replay", REPLAY, "["),
+    Action("faster", "right_square_bracket", "faster", "Replay: faster.",
+           lambda b: b.change_speed(1), "Replay", REPLAY, "]"),
+    Action("step_back", "comma", "step back", "Replay: one event back, and pause.",
+           lambda b: b.step(-1), "Replay", (), ","),
+    Action("step", "full_stop", "step", "Replay: one event ahead, and pause.",
+           lambda b: b.step(1), "Replay", REPLAY, "."),
+    Action("next_mark", "n", "next mark", "Replay: to the next marker, verdict, throttling, round or stage.",
+           lambda b: b.seek_marker(1), "Replay", REPLAY),
+    Action("previous_mark", "p", "previous", "Replay: to the previous one.",
+           lambda b: b.seek_marker(-1), "Replay", REPLAY),
+    Action("begin", "0", "begin", "Replay: to the beginning.",
+           lambda b: b.seek_to(0.0), "Replay"),
+    Action("live", "b", "live", "Back from a replay to the live bench.",
+           lambda b: b.lab.back_to_live(), "Replay", REPLAY),
+    Action("filter", "slash", "filter", "Show only log lines that contain a word; the others are counted as hidden.",
+           lambda b: b.filter_log(), "Log", (*LIVE, *REPLAY), "/"),
+    Action("follow", "f", "follow", "Follow the end of the log, or stand still.",
+           lambda b: b.log_pane.toggle_follow(), "Log", LIVE),
+    Action("jump", "j", "proof", "Jump to the log line that proves the verdict.",
+           lambda b: b.jump(), "Log", LIVE),
+    Action("next_log", "l", "next log", "Show the next benchmark log of this run.",
+           lambda b: b.log_pane.next_log(), "Log"),
+    Action("values", "v", "values", "Type α, γ, c and r by hand; ↑ ↓ nudge a value, Esc closes the fields.",
+           lambda b: b.edit_values(), "Calculator"),
+    Action("use_session", "u", "session's", "Calculate with the session's own counts and costs again.",
+           lambda b: b.use_session_values(), "Calculator"),
+    Action("sessions", "s", "sessions", "Saved sessions: open one and replay it.",
+           lambda b: b.lab.open_sessions(), "Lab", ANY),
+    Action("device_pane", "1", "device", "The device pane.", _pane("device"), "Panes"),
+    Action("stages_pane", "2", "stages", "The stage pane.", _pane("stages"), "Panes"),
+    Action("log_pane", "3", "log", "The log pane.", _pane("log"), "Panes"),
+    Action("calculator_pane", "4", "α/γ", "The α/γ pane.", _pane("calculator"), "Panes"),
+    Action("heat_pane", "5", "heat", "The heat pane.", _pane("heat"), "Panes"),
+    Action("zoom", "z", "zoom", "One pane over the whole screen, or all of them again.",
+           lambda b: b.toggle_zoom(), "Panes"),
+    Action("help", "question_mark", "help", "What every key does.",
+           lambda b: b.lab.open_help(), "Lab", ANY, "?"),
+    Action("palette", "ctrl+p", "palette", "Find any command by its name, and change the theme.",
+           lambda b: b.app.action_command_palette(), "Lab", ANY, "^p"),
+    Action("quit", "q", "quit", "Close the lab; asks first while a run goes on.",
+           lambda b: b.lab.ask_quit(), "Lab", ANY),
+)  # fmt: skip
+BY_ID = {action.id: action for action in ACTIONS}
+
+
+def footer(phase: Phase) -> Iterable[Action]:
+    """The actions that matter in a phase; help, palette and quit always fit because they come first of all."""
+    always = [a for a in ACTIONS if a.where == ANY]
+    return [*(a for a in ACTIONS if phase in a.where and a.where != ANY), *always]

@@ -1,0 +1,72 @@
+"""Small forms: what to run, and the word for a marker."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Input, Label, Static
+
+
+class Field(msgspec.Struct, frozen=True):
+    """One line to fill in."""
+
+    name: str
+    label: str
+    value: str = ""
+
+
+class AskScreen(ModalScreen[dict[str, str] | None]):
+    """Returns what was filled in; Enter accepts from any field, Esc gives None."""
+
+    CSS_PATH = "dialogs.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "back", show=False)]
+
+    def __init__(self, title: str, fields: tuple[Field, ...], hint: str = "") -> None:
+        super().__init__()
+        self._title, self.fields, self._hint = title, fields, hint
+
+    def compose(self) -> ComposeResult:
+        """A label and an input for each field."""
+        with Vertical(classes="dialog"):
+            yield Static(Content(self._title), classes="title")
+            for field in self.fields:
+                yield Label(Content(field.label))
+                yield Input(field.value, name=field.name, compact=True)
+            yield Static(Content(self._hint or "enter accepts · tab next field · esc back"), classes="keys")
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Accept."""
+        event.stop()
+        self.dismiss({field.name or "": field.value.strip() for field in self.query(Input)})
+
+    def action_leave(self) -> None:
+        """Do nothing."""
+        self.dismiss(None)
+
+
+def run_screen(recipes: tuple[str, ...]) -> AskScreen:
+    """What a run may be given; defaults stand in the fields."""
+    from mtplab.engine.options import RunOptions
+
+    defaults = RunOptions()
+    return AskScreen(
+        "Run the pipeline",
+        (
+            Field("model", "model: tiny, smollm2 or a folder", defaults.model),
+            Field("head", "draft head: token_conditioned, recurrent or a file", defaults.head),
+            Field("recipe", f"recipe: {', '.join(recipes)}" if recipes else "recipe", defaults.recipe),
+            Field("rounds", "rounds of each configuration (at least 5)", str(defaults.rounds)),
+        ),
+        "enter runs · tab next field · esc back",
+    )
+
+
+def mark_screen() -> AskScreen:
+    """A word for the marker."""
+    return AskScreen("Mark this moment", (Field("label", "what happened"),), "enter marks · esc back")

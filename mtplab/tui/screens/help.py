@@ -1,0 +1,47 @@
+"""What every key does, written from the table of actions."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from mtplab.tui import texts
+from mtplab.tui.actions import ACTIONS, GROUPS
+
+SIGNS = (
+    "Glyphs: · pending  ▶ running  ✓ done  ≡ cached  ✗ failed  ■ cancelled  – skipped.",
+    "Verdicts: ✓ FULL  ◐ PARTIAL  ▼ DOWNGRADED  ✗ FALLBACK TO CPU, FAILED, CRASHED  ? UNKNOWN. Silence is UNKNOWN.",
+    "SIMULATED marks all that came from the stand-in; it says nothing about a real phone.",
+)
+
+
+def help_content() -> Content:
+    """All actions by group, then what the signs mean."""
+    parts: list[texts.Part] = []
+    for group in GROUPS:
+        parts.append((f"{group}\n", "bold $text-accent"))
+        for action in ACTIONS:
+            if action.group == group:
+                parts += [(f"  {action.shown_key:>6}  ", "bold"), f"{action.label:<11}", f"{action.help}\n"]
+    parts.append(("Signs\n", "bold $text-accent"))
+    parts += [f"  {sign}\n" for sign in SIGNS]
+    return Content.assemble(*parts)
+
+
+class HelpScreen(ModalScreen[None]):
+    """Scrolls with the arrows; Esc, q or ? closes it."""
+
+    CSS_PATH = "dialogs.tcss"
+    CSS = "HelpScreen .dialog { width: 100; height: 90%; }"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark", "dismiss", "back", show=False)]
+
+    def compose(self) -> ComposeResult:
+        """One scrolling text."""
+        with VerticalScroll(classes="dialog"):
+            yield Static(help_content())

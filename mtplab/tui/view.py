@@ -1,0 +1,50 @@
+"""What the panes are given to draw: one session's state and how the lab stands to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from mtplab.session.events import Heat
+from mtplab.session.replay import Replay
+from mtplab.session.state import LabState
+
+Phase = Literal["connecting", "absent", "live", "ended", "replay"]
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """A moment of the bench. `problem` is the sentence that says why no engine is there."""
+
+    state: LabState
+    phase: Phase
+    session: str = ""
+    place: str = ""
+    """Folder of the session, for people."""
+    t0: float = 0.0
+    trail: Sequence[Heat] = ()
+    problem: str | None = None
+    paused: bool = False
+    behind: bool = False
+    record_only: bool = False
+    replay: Replay | None = None
+
+    def since(self, t: float) -> float:
+        """Seconds from the session's beginning to `t`."""
+        return t - self.t0
+
+    def nothing(self) -> str | None:
+        """Why there is nothing to see yet and the key that mends it; None where there is something."""
+        if self.phase == "absent":
+            return f"{self.problem or 'No engine runs.'}  Keys: e try the phone again · t stand-in · s sessions"
+        if self.phase == "connecting":
+            return "Starting the engine …"
+        if self.phase == "ended" and not self.state.event_count:
+            return "The engine ended before it recorded anything.  Keys: e try again · t stand-in"
+        return None
+
+
+def empty_view(phase: Phase, problem: str | None = None) -> View:
+    """A bench without a session."""
+    return View(state=LabState(), phase=phase, problem=problem)

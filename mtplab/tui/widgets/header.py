@@ -1,0 +1,79 @@
+"""The header line: which phone and policy stand behind every figure, and how the lab stands to them."""
+
+from __future__ import annotations
+
+from textual.content import Content
+
+from mtplab.tui import texts
+from mtplab.tui.texts import Part
+from mtplab.tui.view import View
+from mtplab.tui.widgets.device import status_word, trend
+from mtplab.tui.widgets.pane import Painted
+
+SIMULATED: Part = (" SIMULATED ", "bold $loud-text on $loud-unknown")
+
+
+class HeaderLine(Painted):
+    """Device · Android · AICore · recipe · γ · T, the mode, SIMULATED and the clock, in one line."""
+
+    def render_view(self, view: View, width: int, height: int) -> Content:
+        return header_line(view, width)
+
+
+def header_line(view: View, width: int) -> Content:
+    """The fullest form that fits: AICore's version goes first, then the temperature, then the program's name."""
+    right = _right(view)
+    for parts in _forms(view):
+        if texts.parts_len(parts) + texts.parts_len(right) + 2 <= width:
+            break
+    return texts.left_right(parts, right, width)
+
+
+def _forms(view: View) -> list[list[Part]]:
+    identity, policy = view.state.identity, view.state.policy
+    model = texts.clean(identity.device_model, 30) if identity.device_model else "no phone known"
+    system = texts.clean(identity.os_version, 16).removeprefix("Android ") if identity.os_version else "?"
+    aicore = texts.clean(identity.aicore_version, 32) if identity.aicore_version else "?"
+    quantisation = identity.quantisation or (view.state.run.recipe if view.state.run else None)
+    recipe = f" · {texts.clean(quantisation, 24)}" if quantisation else ""
+    gamma = identity.gamma if identity.gamma is not None else policy.gamma if policy else None
+    draft = f" · γ {gamma}" if gamma is not None else ""
+    temperature = identity.temperature if identity.temperature is not None else policy.temperature if policy else None
+    heat = f" · T {temperature:g}" if temperature is not None else ""
+    name: Part = (" mtplab  ", "bold $text-accent")
+    if identity.device_model is None:
+        return [[name, ("no phone seen yet", "$text-muted")]]
+    long: Part = f" · Android {system} · AICore {aicore}{recipe}{draft}{heat}"
+    mark = f"{aicore[:6]}…{aicore[-5:]}" if len(aicore) > 13 else aicore
+    middle: Part = f" · Android {system} · AICore {mark}{recipe}{draft}{heat}"
+    short: Part = f" · A{system}{draft}{recipe}"
+    bold: Part = (model, "bold")
+    skin = _skin(view)
+    return [[name, bold, long], [name, bold, middle], [" ", bold, short, *skin], [" ", bold, *skin]]
+
+
+def _skin(view: View) -> list[Part]:
+    heat = view.state.heat
+    if heat is None or heat.skin_c is None:
+        return []
+    word, style = status_word(heat.status)
+    return [f"  skin {heat.skin_c:.1f} {trend(view.trail)} ", (word, style)]
+
+
+def _right(view: View) -> list[Part]:
+    parts: list[Part] = []
+    if view.phase == "replay":
+        parts.append((" RECORD ONLY " if view.record_only else " REPLAY ", "bold $loud-text on $loud-replay"))
+    if view.phase == "ended":
+        parts.append((" ENGINE ENDED ", "bold $loud-text on $loud-error"))
+    if view.phase == "absent":
+        parts.append((" NO ENGINE ", "bold $loud-text on $loud-warning"))
+    if view.state.link == "lost" and view.phase == "live":
+        parts.append((" LINK LOST ", "bold $loud-text on $loud-error"))
+    if view.paused:
+        parts.append((" PAUSED ", "bold $loud-text on $loud-warning"))
+    if view.behind:
+        parts.append((" reading … ", "$text-warning"))
+    if view.state.identity.simulated:
+        parts.append(SIMULATED)
+    return [*parts, f" {texts.clock(view.state.elapsed_s)} "]

@@ -1,0 +1,68 @@
+"""The base of what is painted: a Static that repaints only when its content changed."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import ClassVar
+
+from textual.content import Content
+from textual.widgets import Static
+
+from mtplab.tui.texts import Part
+from mtplab.tui.view import View
+
+
+class Painted(Static):
+    """Draws a View by `render_view`; unchanged content costs nothing, a new size draws the last view again."""
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(Content(""), id=id, classes=classes, markup=False)
+        self.view: View | None = None
+        self._painted = Content("")
+
+    def render_view(self, view: View, width: int, height: int) -> Content:
+        """The content for `width` × `height` cells."""
+        raise NotImplementedError
+
+    def show(self, view: View) -> None:
+        """Draw `view`, unless there is no room (a hidden pane is drawn when it appears)."""
+        self.view = view
+        size = self.content_size
+        if size.width <= 0 or size.height <= 0:
+            return
+        content = self.render_view(view, size.width, size.height)
+        if not content.is_same(self._painted):
+            self._painted = content
+            self.update(content, layout=False)
+
+    def on_resize(self) -> None:
+        """Fill the new size."""
+        if self.view is not None:
+            self.show(self.view)
+
+
+class Pane(Painted, can_focus=True):
+    """A framed pane of the bench with a title; SIMULATED stands in its frame whenever it is true."""
+
+    TITLE: ClassVar[str] = ""
+
+    def on_mount(self) -> None:
+        """Name the frame."""
+        self.border_title = Content(self.TITLE)
+
+    def show(self, view: View) -> None:
+        """Draw the pane and its badge."""
+        badge(self, view)
+        super().show(view)
+
+
+def badge(widget: Static, view: View) -> None:
+    """Mark a frame SIMULATED where the session says so."""
+    wanted = "SIMULATED" if view.state.identity.simulated else ""
+    if (widget.border_subtitle or "") != wanted:
+        widget.border_subtitle = wanted
+
+
+def wrapped(text: str, width: int, style: str = "") -> list[list[Part]]:
+    """A sentence as rows of at most `width` cells."""
+    return [[(row, style)] for row in textwrap.wrap(text, max(8, width), break_long_words=True)]

@@ -1,0 +1,127 @@
+"""The stage pane: what runs, how far, how long yet, what came out and why something failed."""
+
+from __future__ import annotations
+
+from rich.cells import cell_len
+from textual.content import Content
+
+from mtplab.session.state import LabState, StageView
+from mtplab.tui import texts
+from mtplab.tui.texts import Part
+from mtplab.tui.view import View
+from mtplab.tui.widgets.pane import Pane, wrapped
+
+NAME_WIDTH = 11
+
+
+class StagesPane(Pane):
+    """One line a stage, then how the run ended or what the engine said last."""
+
+    TITLE = "2 Stages"
+
+    def render_view(self, view: View, width: int, height: int) -> Content:
+        return texts.lines(stage_rows(view, width, height), width, height)
+
+
+def stage_rows(view: View, width: int, height: int) -> list[list[Part]]:
+    """Rows of the pane: pending stages give way first when there is little room."""
+    nothing = view.nothing()
+    if nothing is not None:
+        return wrapped(texts.clean(nothing), width, "$text-warning")
+    state = view.state
+    if state.run is None:
+        hint = "No run yet.  r runs the pipeline." if view.phase == "live" else "Nothing was run in this session."
+        return [*wrapped(hint, width, "$text-muted"), *_last_message(state, width)]
+    stages = list(state.stages.values())
+    ending = end_rows(view, width)
+    room = max(3, height - len(ending))
+    rows = [stage_row(stage, state, width) for stage in stages]
+    if len(rows) > room:
+        rows = _folded(stages, state, width, room)
+    return [*rows, *ending[: max(0, height - len(rows))]]
+
+
+def _folded(stages: list[StageView], state: LabState, width: int, room: int) -> list[list[Part]]:
+    waiting = [s.name for s in stages if s.status == "pending"]
+    told = [s for s in stages if s.status != "pending"]
+    finished = max(0, len(told) + bool(waiting) - room)
+    rows = [stage_row(s, state, width) for s in told[finished:]]
+    if waiting:
+        rows.append([("· " + " · ".join(texts.clean(n, NAME_WIDTH) for n in waiting), "$text-muted")])
+    return rows
+
+
+def stage_row(stage: StageView, state: LabState, width: int) -> list[Part]:
+    """Glyph, name, what there is to say, seconds flush right."""
+    glyph, style = texts.STAGES.get(stage.status, ("?", "bold $text-warning"))
+    ended_early = stage.status == "running" and state.run_end is not None
+    head: list[Part] = [(f"{glyph} ", style), (texts.pad(texts.clean(stage.name), NAME_WIDTH), _name_style(stage))]
+    right = _right(stage, state)
+    room = width - 2 - NAME_WIDTH - 1 - cell_len(right)
+    word = "" if stage.status in ("done", "running", "pending") and width < 60 else stage.status
+    if ended_early:
+        word = "was running when the run ended"
+    if stage.status == "running" and not ended_early:
+        middle = progress_text(stage, room)
+    else:
+        said = texts.clean(stage.reason or "") if stage.status in ("failed", "cancelled", "skipped") else ""
+        middle = " ".join(w for w in (f"{word:9}" if width >= 60 else word, said or texts.clean(stage.summary)) if w)
+    return [*head, " ", texts.pad(middle, max(0, room)), (right, "$text-muted")]
+
+
+def _name_style(stage: StageView) -> str:
+    return "bold" if stage.status in ("running", "failed") else "$text-muted" if stage.status == "pending" else ""
+
+
+def _right(stage: StageView, state: LabState) -> str:
+    if stage.status == "running" and state.run_end is None:
+        if stage.eta_s is not None:
+            return f" ETA {texts.duration(stage.eta_s)}"
+        began = stage.began_t
+        return f" {texts.duration(state.t - began)}" if began is not None and state.t is not None else ""
+    return f" {texts.duration(stage.seconds)}" if stage.seconds is not None else ""
+
+
+def progress_text(stage: StageView, room: int) -> str:
+    """Bar, count and unit as far as they fit; without a total the note or the count alone."""
+    note = texts.clean(stage.note, 60)
+    if not stage.total:
+        count = f"{stage.done:g} {texts.clean(stage.unit, 12)}".strip() if stage.done else ""
+        return " ".join(w for w in (count, note) if w) or "running"
+    count = f"{stage.done:g}/{stage.total:g} {texts.clean(stage.unit, 12)}".rstrip()
+    width = min(20, room - cell_len(count) - 1)
+    text = f"{texts.bar(stage.done, stage.total, width)} {count}" if width >= 4 else count
+    return f"{text} {note}" if note and room - cell_len(text) > 8 else text
+
+
+def end_rows(view: View, width: int) -> list[list[Part]]:
+    """How the run ended, its conclusion, pitfalls; while it runs the engine's last sentence."""
+    state = view.state
+    rows: list[list[Part]] = []
+    if view.phase == "ended" and state.running:
+        rows += wrapped("The engine ended in the middle of this run.", width, "bold $loud-text on $loud-error")
+    failed = [s for s in state.stages.values() if s.status == "failed"]
+    for stage in failed:
+        why = texts.clean(stage.reason or "no reason was given")
+        rows += wrapped(f"✗ {texts.clean(stage.name, 20)} failed: {why}", width, "bold $text-error")
+    if state.run_end is not None:
+        end = state.run_end
+        glyph = {"done": "✓", "failed": "✗", "cancelled": "■"}[end.outcome]
+        reason = f": {texts.clean(end.reason)}" if end.reason and not failed else ""
+        style = {"done": "$text-success", "failed": "bold $text-error", "cancelled": "bold $text-warning"}[
+            end.outcome
+        ]
+        rows += wrapped(f"{glyph} run {end.outcome}, exit code {end.exit_code}{reason}", width, style)
+    if state.conclusion is not None:
+        rows += wrapped(texts.clean(state.conclusion.text, 600), width, "bold")
+    for pitfall in state.pitfalls:
+        rows += wrapped(f"! {texts.clean(pitfall.text)} ({texts.clean(pitfall.evidence)})", width, "$text-warning")
+    return rows or _last_message(state, width)
+
+
+def _last_message(state: LabState, width: int) -> list[list[Part]]:
+    if not state.messages:
+        return []
+    last = state.messages[-1]
+    style = {"info": "$text-muted", "warning": "$text-warning", "error": "bold $text-error"}[last.level]
+    return wrapped(texts.clean(last.text), width, style)

@@ -1,0 +1,88 @@
+"""The results strip: the figures of the deployed configuration, their rounds, and where the head pays."""
+
+from __future__ import annotations
+
+from textual.content import Content
+
+from mtplab.session.events import Figure
+from mtplab.session.record import DEPLOYED
+from mtplab.session.state import ConfigurationView, LabState
+from mtplab.tui import texts
+from mtplab.tui.texts import Part
+from mtplab.tui.view import View
+from mtplab.tui.widgets.pane import Painted
+
+HOT_MARKS = ("hot", "throttle")
+PAYS = {"pays": "$text-success", "breaks even": "$text-warning", "costs": "$text-error"}
+
+
+class ResultsStrip(Painted):
+    """TTFT, TPOT, throughput, α and γ, rounds, scenarios: one line, shortest form last."""
+
+    def render_view(self, view: View, width: int, height: int) -> Content:
+        return results_line(view, width)
+
+
+def results_line(view: View, width: int) -> Content:
+    """With intervals where they fit, without where they do not."""
+    state = view.state
+    measured = state.configurations.get(DEPLOYED)
+    if measured is None or not measured.figures:
+        return Content.assemble(*texts.fit_parts([" ", (_nothing(view, measured), "$text-muted")], width))
+    for interval in (True, False):
+        parts = [*_figures(measured.figures, state, interval), *_rounds(measured), *_scenarios(state)]
+        if texts.parts_len(parts) <= width:
+            break
+    return Content.assemble(*texts.fit_parts(parts, width))
+
+
+def _nothing(view: View, measured: ConfigurationView | None) -> str:
+    rounds = len(measured.rounds) if measured is not None else 0
+    if rounds:
+        return f"{rounds} rounds measured so far; figures come when all are in"
+    if view.state.running:
+        return "no figures yet: they come from the stage `measure`"
+    return "no figures: r runs the pipeline" if view.phase == "live" else "no figures in this session"
+
+
+def _figures(figures: dict[str, Figure], state: LabState, interval: bool) -> list[Part]:
+    gamma = state.identity.gamma if state.identity.gamma is not None else state.policy.gamma if state.policy else None
+    parts: list[Part] = [
+        f" TTFT {texts.figure(figures.get('ttft_ms'), interval=interval)}",
+        f" · TPOT {texts.figure(figures.get('tpot_ms'), interval=interval)}",
+        f" · {_throughput(figures.get('tokens_per_s'))}",
+        f" · α {texts.figure(figures.get('alpha'), interval=interval, is_share=True)}",
+        f" γ {gamma}" if gamma is not None else "",
+    ]
+    missing = [n for n in ("ttft_ms", "tpot_ms", "tokens_per_s", "alpha") if _value(figures.get(n)) is None]
+    if missing:
+        first = figures.get(missing[0])
+        why = texts.clean(first.reason, 60) if first is not None and first.reason else "not measured"
+        parts.append((f" · INCOMPLETE: {missing[0]} {why}", "bold $text-warning"))
+    return parts
+
+
+def _value(fig: Figure | None) -> float | None:
+    return fig.value if fig is not None else None
+
+
+def _throughput(fig: Figure | None) -> str:
+    return f"{texts.number(fig.value)} tok/s" if fig is not None and fig.value is not None else "– tok/s"
+
+
+def _rounds(measured: ConfigurationView) -> list[Part]:
+    hot = sum(1 for r in measured.rounds if any(m.startswith(HOT_MARKS) for m in r.marks))
+    total = len(measured.rounds)
+    parts: list[Part] = [f" · {total - hot}/{total} rounds"]
+    return [*parts, (f", {hot} hot (kept apart)", "$text-warning")] if hot else parts
+
+
+def _scenarios(state: LabState) -> list[Part]:
+    if state.conclusion is None:
+        return []
+    groups: dict[str, list[str]] = {}
+    for scenario in state.conclusion.scenarios:
+        verdict = texts.clean(scenario.get("verdict") or texts.UNKNOWN, 16)
+        name = scenario.get("name") or scenario.get("class") or scenario.get("scenario") or "?"
+        groups.setdefault(verdict, []).append(texts.clean(name, 24))
+    return [(f" · {verdict}: {', '.join(names)}", PAYS.get(verdict, "")) for verdict, names in groups.items()]
