@@ -84,7 +84,7 @@ class Adbd:
         self.connections.add(connection)
         await connection.run()
 
-    # --- trust ------------------------------------------------------------------------------------------------------
+    # --- trust
 
     async def on_connect(self, connection: Connection) -> None:
         """Answer a client's CNXN: with a token to sign, never with trust."""
@@ -123,7 +123,7 @@ class Adbd:
             self._welcome(connection)
         return [key.owner for key in asking.values()]
 
-    # --- the cable ----------------------------------------------------------------------------------------------------
+    # --- the cable
 
     def drop(self) -> None:
         """A glitch: every connection breaks at once; clients may come back."""
@@ -147,7 +147,7 @@ class Adbd:
         self.connections.discard(connection)
         self._asking.pop(connection, None)
 
-    # --- services -----------------------------------------------------------------------------------------------------
+    # --- services
 
     def service(self, name: str) -> Callable[[Stream], Awaitable[None]] | None:
         """The service of this name, bound to its arguments."""

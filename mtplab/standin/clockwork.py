@@ -84,8 +84,9 @@ class Clockwork:
             self._programs[pid] = (die, used, now)
             clock = self._phone.model.clock["BIG" if die == "CPU" else die]
             # A throttled program sleeps part of its time here; on a phone it would be busy and slow.
-            known = used is not None and before is not None and now > when
-            busy = (used - before) / (now - when) / clock if known and used is not None and before is not None else 1.0
+            busy = 1.0  # where CPU time cannot be seen, a running program counts as busy
+            if used is not None and before is not None and now > when:
+                busy = (used - before) / (now - when) / clock
             if die == "CPU":
                 threads += busy
             else:

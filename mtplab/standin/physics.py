@@ -88,11 +88,8 @@ class HeatModel:
         budget = self.constants.sustained_w + governor["gain_w_per_k"] * error
         budget = max(0.8, budget + governor["integral_w_per_ks"] * self.integral_ks)
         wanted = sum(die["peak_w"] * self.load.get(name, 0.0) for name, die in self.constants.dies.items())
-        if error > 1.5:
-            cap = 1.0  # far from the target nothing is limited
-        else:
-            # An idle phone is capped too: the limit stands until the skin has cooled.
-            cap = min(1.0, (budget / max(wanted, 4.8)) ** (1.0 / exponent))
+        # Far from the target nothing is limited; near it an idle phone is capped too, until its skin has cooled.
+        cap = 1.0 if error > 1.5 else min(1.0, (budget / max(wanted, 4.8)) ** (1.0 / exponent))
         for name in self.constants.dies:
             target = cap
             if self.temperature_c[name] > governor["die_limit_c"]:

@@ -68,7 +68,7 @@ class Programs:
         self._buffer = b""
         self._tasks: set[asyncio.Task[None]] = set()
 
-    # --- which programs there are -------------------------------------------------------------------------------
+    # --- which programs there are
 
     def install(self, extra: dict[str, list[str]]) -> None:
         """Put every program in its place; bytes that a user pushed there in an earlier run stay what they were."""
@@ -139,7 +139,7 @@ class Programs:
         name = Path(path).name  # a copy of a trampoline is still that program
         return next((argv for known, argv in self.table.items() if Path(known).name == name), None)
 
-    # --- running them ---------------------------------------------------------------------------------------------
+    # --- running them
 
     def listen(self) -> None:
         """Begin to take requests from the device."""
@@ -243,7 +243,7 @@ class Programs:
         try:
             # The device process going, or its reader, ends the program.
             await self._wait_for_pumps(pumps, watch)
-            return await self._end(process)
+            return await self._end(process, abandoned=not all(pump.done() and pump.result() for pump in pumps))
         finally:
             self._meter.program_ended(process.pid)
             for pump in pumps:
@@ -257,13 +257,17 @@ class Programs:
             await asyncio.wait({*pending, watch}, return_when=asyncio.FIRST_COMPLETED)
             pending = {pump for pump in pumps if not pump.done()}
 
-    async def _end(self, process: asyncio.subprocess.Process) -> int:
+    async def _end(self, process: asyncio.subprocess.Process, abandoned: bool) -> int:
+        """Wait for the program's end; one that has lost its device process or its reader is made to end."""
+        ending = asyncio.ensure_future(self._processes.reap(process))
+        if abandoned:
+            kill_group(process.pid, signal.SIGTERM)
         for number in (signal.SIGTERM, signal.SIGKILL):
-            try:
-                return await asyncio.wait_for(asyncio.shield(self._processes.reap(process)), MERCY_S)
-            except asyncio.TimeoutError:
-                kill_group(process.pid, number)
-        return await self._processes.reap(process)
+            await asyncio.wait({ending}, timeout=MERCY_S)
+            if ending.done():
+                break
+            kill_group(process.pid, number)
+        return await ending
 
     async def _pump(self, reader: asyncio.StreamReader, pipe: int) -> bool:
         """Copy output without host paths; False when nobody reads it any more."""

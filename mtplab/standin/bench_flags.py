@@ -1,0 +1,68 @@
+"""benchmark_model's command line: its flags as it understands and logs them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mtplab.standin.settings import HERE, read_toml
+
+
+class FlagError(Exception):
+    """A value a flag cannot take."""
+
+
+@dataclass(frozen=True)
+class Flags:
+    """Every flag's value, which of them were given, and what nobody knows."""
+
+    values: dict[str, Any]
+    given: frozenset[str]
+    unknown: tuple[str, ...]
+    _table: tuple[dict[str, Any], ...]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values[name]
+
+    def log_lines(self) -> list[str]:
+        """`Label: [value]` of every flag that is logged."""
+        verbose = self.values["verbose"]
+        lines = [f"Log parameter values verbosely: [{int(verbose)}]"]
+        for row in self._table:
+            if row["label"] and (verbose or row.get("always") or row["name"] in self.given):
+                lines.append(f"{row['label']}: [{show(self.values[row['name']])}]")
+        return lines
+
+
+def show(value: Any) -> str:
+    """A value as a C++ stream prints it."""
+    if isinstance(value, bool):
+        return str(int(value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def parse(arguments: list[str]) -> Flags:
+    """Read `--name=value` words; FlagError for a value of the wrong kind."""
+    table = tuple(read_toml(HERE / "benchmark_flags.toml")["flags"])
+    kinds = {row["name"]: row["type"] for row in table}
+    values = {row["name"]: row["default"] for row in table}
+    given, unknown = set(), []
+    for word in arguments:
+        name, equals, text = word.removeprefix("--").partition("=")
+        if not word.startswith("--") or name not in kinds:
+            unknown.append(word)
+            continue
+        values[name] = _convert(kinds[name], text if equals else "true", word)
+        given.add(name)
+    return Flags(values, frozenset(given), tuple(unknown), table)
+
+
+def _convert(kind: str, text: str, word: str) -> Any:
+    if kind == "bool":
+        if text not in ("true", "1", "false", "0"):
+            raise FlagError(f"Failed to parse flag: {word}")
+        return text in ("true", "1")
+    try:
+        return {"int": int, "float": float, "str": str}[kind](text)
+    except ValueError:
+        raise FlagError(f"Failed to parse flag: {word}") from None
