@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
+from pathlib import Path
 
 import pytest
 
 from mtplab.measure.conclude import MeasuredRound
 from mtplab.measure.figures import prompt_figures
 from mtplab.measure.protocol import PromptRun, RoundSeen, TokenSeen, output_sha256
+from mtplab.speculation.decode import decode_speculative
 
 MS = 1_000_000
 
@@ -105,3 +108,13 @@ def rounds_at():
         ]  # fmt: skip
 
     return make
+
+
+@pytest.fixture
+def toy_records():
+    """What really decoding a toy model with a half-right drafter yields."""
+    spec = importlib.util.spec_from_file_location("toy", Path(__file__).parents[1] / "speculation" / "toy.py")
+    toy = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(toy)
+    model = toy.ToyBackbone(context_limit=64)
+    return list(decode_speculative(model, toy.half_right(model), [1, 2], limit=20))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mtplab.measure.protocol import LINE_LIMIT_BYTES, ProtocolReader, parse
+from mtplab.speculation.decode import EndRecord, RoundRecord, TokenRecord
+from mtplab.tokenrunner.protocol import ProtocolWriter, output_sha256
 
 
 def test_a_whole_stream_is_complete(lines):
@@ -138,3 +142,28 @@ def test_the_reader_can_be_asked_while_lines_still_come(lines):
 def test_no_bytes_at_all_break_the_reader(chunks):
     run = parse(b"\n".join(chunks))
     assert not run.complete and run.prompts == ()
+
+
+def test_the_reader_reads_what_the_token_runner_writes(toy_records):
+    stream = io.BytesIO()
+    writer = ProtocolWriter(stream, "r1")
+    writer.write("hello", 0, program="x")
+    writer.write("begin", 0, prompt="p1", input_tokens=2, warmup=False, **{"class": "templated"})
+    ids = []
+    for record in toy_records:
+        fields = msgspec.structs.asdict(record)
+        if isinstance(record, TokenRecord):
+            ids.append(record.id)
+        if isinstance(record, EndRecord):
+            fields["output_sha256"] = output_sha256(ids)
+        writer.write(type(record).__struct_config__.tag, fields.pop("t_ns"), **fields)
+    writer.close()
+    run = parse(stream.getvalue())
+    assert run.complete, run.reason
+    [prompt] = run.measured()
+    assert [t.id for t in prompt.tokens] == ids
+    rounds = [r for r in toy_records if isinstance(r, RoundRecord)]
+    assert [(r.accepted, r.ranks, r.draft_ns) for r in prompt.rounds] == [
+        (r.accepted, r.ranks, r.draft_ns) for r in rounds
+    ]
+    assert prompt.reason == "limit"
