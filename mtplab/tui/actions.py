@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -113,7 +113,6 @@ ACTIONS: tuple[Action, ...] = (
 BY_ID = {action.id: action for action in ACTIONS}
 
 
-def footer(phase: Phase) -> Iterable[Action]:
-    """The actions that matter in a phase; help, palette and quit always fit because they come first of all."""
-    always = [a for a in ACTIONS if a.where == ANY]
-    return [*(a for a in ACTIONS if phase in a.where and a.where != ANY), *always]
+def footer(phase: Phase) -> list[Action]:
+    """The actions that matter in a phase, most wanted first; those of every phase stand last."""
+    return [*(a for a in ACTIONS if phase in a.where and a.where != ANY), *(a for a in ACTIONS if a.where == ANY)]

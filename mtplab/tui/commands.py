@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.content import Content
 
 from mtplab.tui.actions import ACTIONS, Action
 from mtplab.tui.screens.bench import BenchScreen
@@ -17,7 +18,7 @@ class LabCommands(Provider):
         """All of them, before anything is typed."""
         bench = self._bench()
         for action in ACTIONS if bench is not None else ():
-            yield DiscoveryHit(_name(action), partial(_do, bench, action), help=action.help)
+            yield DiscoveryHit(Content(_name(action)), partial(_do, bench, action), _name(action), action.help)
 
     async def search(self, query: str) -> Hits:
         """Those that match."""
@@ -25,14 +26,14 @@ class LabCommands(Provider):
         for action in ACTIONS if bench is not None else ():
             score = matcher.match(f"{action.label} {action.help}")
             if score > 0:
-                yield Hit(score, _name(action), partial(_do, bench, action), help=action.help)
+                yield Hit(score, Content(_name(action)), partial(_do, bench, action), _name(action), action.help)
 
     def _bench(self) -> BenchScreen | None:
         return self.screen if isinstance(self.screen, BenchScreen) else None
 
 
 def _name(action: Action) -> str:
-    return f"{action.label} ({action.shown_key.replace('[', '(')})"
+    return f"{action.label}  {action.shown_key}"
 
 
 async def _do(bench: BenchScreen | None, action: Action) -> None:

@@ -54,7 +54,7 @@ def draw(series: Sequence[Series], x_axis: Axis, y_axis: Axis, width: int, heigh
         marker = plotext.marker(one.marker, one.colour) if one.colour else plotext.marker(one.marker)
         signal = figure.signal(list(one.x), list(one.y), marker=marker)
         figure.draw(signal.lines(True) if one.connect and len(one.x) > 1 else signal)
-    return Content.from_rich_text(Text.from_ansi(figure.build().string()))
+    return Content.from_rich_text(Text.from_ansi(figure.build().string().rstrip("\n")))
 
 
 def decimate(points: Sequence[tuple[float, float]], columns: int) -> list[tuple[float, float]]:

@@ -142,6 +142,8 @@ def fit_parts(parts: Sequence[Part], width: int) -> list[Part]:
         if room <= 0:
             break
         kept.append((fit(text, room), style))
+        if cell_len(text) > room:
+            break
     return kept
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -21,16 +22,22 @@ SIGNS = (
 )
 
 
-def help_content() -> Content:
-    """All actions by group, then what the signs mean."""
+WIDTH = 100
+KEY_CELLS, LABEL_CELLS = 8, 11
+
+
+def help_content(width: int) -> Content:
+    """All actions by group, then what the signs mean, in `width` cells."""
+    indent = KEY_CELLS + LABEL_CELLS
     parts: list[texts.Part] = []
     for group in GROUPS:
         parts.append((f"{group}\n", "bold $text-accent"))
         for action in ACTIONS:
             if action.group == group:
-                parts += [(f"  {action.shown_key:>6}  ", "bold"), f"{action.label:<11}", f"{action.help}\n"]
+                told = f"\n{' ' * indent}".join(textwrap.wrap(action.help, max(20, width - indent)))
+                parts += [(f"{action.shown_key:>6}  ", "bold"), f"{action.label:<{LABEL_CELLS}}", f"{told}\n"]
     parts.append(("Signs\n", "bold $text-accent"))
-    parts += [f"  {sign}\n" for sign in SIGNS]
+    parts += [f"{row}\n" for sign in SIGNS for row in textwrap.wrap(sign, width)]
     return Content.assemble(*parts)
 
 
@@ -38,10 +45,10 @@ class HelpScreen(ModalScreen[None]):
     """Scrolls with the arrows; Esc, q or ? closes it."""
 
     CSS_PATH = "dialogs.tcss"
-    CSS = "HelpScreen .dialog { width: 100; height: 90%; }"
+    CSS = f"HelpScreen .dialog {{ width: {WIDTH}; height: 90%; padding: 0 2; }}"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark", "dismiss", "back", show=False)]
 
     def compose(self) -> ComposeResult:
         """One scrolling text."""
         with VerticalScroll(classes="dialog"):
-            yield Static(help_content())
+            yield Static(help_content(min(WIDTH, self.app.size.width * 95 // 100) - 8))

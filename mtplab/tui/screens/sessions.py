@@ -39,9 +39,10 @@ def read_listed(path: Path) -> Listed:
         return Listed(path, None, str(error))
 
 
-def listed_line(listed: Listed) -> Content:
-    """Name, phone, recipe, outcome and worst verdict, SIMULATED."""
-    name = texts.pad(texts.clean(listed.path.name, 80), 44)
+def listed_line(listed: Listed, width: int) -> Content:
+    """Name, phone, outcome and worst verdict, SIMULATED; on two lines where one is too short."""
+    name = texts.clean(listed.path.name, 80)
+    name = texts.pad(name, 44) if width >= 110 else f"{name}\n "
     record = listed.record
     if record is None:
         return Content.assemble((name, "bold"), "  ", (texts.clean(listed.problem), "$text-warning"))
@@ -91,7 +92,7 @@ class SessionsScreen(Screen[Path | None]):
         self.found = found
         options = self.query_one(OptionList)
         options.loading = False
-        options.add_options([Option(listed_line(listed)) for listed in found])
+        options.add_options([Option(listed_line(listed, self.app.size.width)) for listed in found])
         if not found:
             options.add_option(Option(Content("No session yet.  esc, then r runs the pipeline."), disabled=True))
         options.focus()

@@ -152,7 +152,7 @@ class KeyBar(Painted):
     async def on_click(self, event: events.Click) -> None:
         """Do what was clicked."""
         position = 0
-        for action in actions.footer(self.view.phase) if self.view else ():
+        for action in _fitting(self.view, self.content_size.width) if self.view else ():
             position += cell_len(_key_text(action))
             if event.x < position:
                 await self.screen.run_action(f"do('{action.id}')")
@@ -164,10 +164,21 @@ def _key_text(action: actions.Action) -> str:
 
 
 def key_line(view: View, width: int) -> Content:
-    """As many keys as fit whole, by their order in the table."""
+    """As many keys as fit whole, by their order in the table; help and quit always stand at the end."""
     parts: list[Part] = []
-    for action in actions.footer(view.phase):
-        if texts.parts_len(parts) + cell_len(_key_text(action)) > width:
-            break
+    for action in _fitting(view, width):
         parts += [(f" {action.shown_key} ", "bold $text-accent"), f"{action.label} "]
-    return Content.assemble(*parts)
+    return Content.assemble(*texts.fit_parts(parts, width))
+
+
+def _fitting(view: View, width: int) -> list[actions.Action]:
+    wanted = actions.footer(view.phase)
+    last = [a for a in wanted if a.id in ("help", "quit")]
+    room = width - sum(cell_len(_key_text(a)) for a in last)
+    kept: list[actions.Action] = []
+    for action in (a for a in wanted if a not in last):
+        room -= cell_len(_key_text(action))
+        if room < 0:
+            break
+        kept.append(action)
+    return [*kept, *last]

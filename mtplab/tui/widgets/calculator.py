@@ -75,6 +75,9 @@ class CalculatorPane(Vertical, can_focus=True):
             return texts.lines(wrapped(texts.clean(self.problem or ""), width, "bold $text-error"), width, height)
         rows = answer_rows(self.numbers, self._reckoned, self._hint(), width)
         left = height - len(rows)
+        notes = note_rows(self._reckoned, width)
+        if left - len(notes) >= 8:
+            rows, left = [*rows, *notes], left - len(notes)
         if left < 5:
             return texts.lines(rows, width, height)
         colours = self.app.theme_variables
@@ -164,10 +167,20 @@ def _stepped(text: str, step: float, *, whole: bool) -> str:
     return str(max(1, round(value))) if whole else f"{max(0.0, round(value, 4)):g}"
 
 
+def note_rows(reckoned: Reckoned, width: int) -> list[list[Part]]:
+    """What the answer rests on and where it stops holding; the question of the ratio has rows of its own."""
+    answer = reckoned.answer
+    told = [w for w in answer.warnings if "was taken as α" not in w]
+    rows = [row for text in told for row in wrapped(f"! {texts.clean(text)}", width, "$text-warning")]
+    return rows + [row for text in answer.notes for row in wrapped(texts.clean(text), width, "$text-muted")]
+
+
 def answer_rows(numbers: Numbers, reckoned: Reckoned, hint: str, width: int) -> list[list[Part]]:
     """τ, costs, speedup, best γ and break-even; of a typed α also what it means read as accepted ÷ drafted."""
     answer = reckoned.answer
-    style = VERDICT_STYLES.get(answer.verdict, "bold $text-warning")
+    measured = numbers.counts is not None
+    # Only what was measured may look like a finding.
+    style = VERDICT_STYLES.get(answer.verdict, "bold $text-warning") if measured else "bold"
     alpha = answer.alpha
     spread = (
         f" [{alpha.low:.2f}–{alpha.high:.2f}] n {alpha.n}" if alpha.low is not None and alpha.high is not None else ""

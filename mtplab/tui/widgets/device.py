@@ -34,7 +34,7 @@ def device_rows(view: View, width: int, height: int) -> list[list[Part]]:
     if nothing is not None:
         return wrapped(texts.clean(nothing), width, "$text-warning")
     state = view.state
-    head = [*_link_rows(view, width), *_identity_rows(view), *heat_rows(view, width)]
+    head = [*_link_rows(view, width), *_identity_rows(view, width), *heat_rows(view, width)]
     tail = [row for row in (_battery_row(state.facts), _clock_row(state.heat), _sampler_row(view)) if row]
     zones = zone_rows(view.trail, state.heat, width)
     room = height - len(head) - len(tail)
@@ -60,12 +60,12 @@ def _link_rows(view: View, width: int) -> list[list[Part]]:
     return wrapped(f"{word}: {reason}{cure}" if state.event_count else word, width, style)
 
 
-def _identity_rows(view: View) -> list[list[Part]]:
+def _identity_rows(view: View, width: int) -> list[list[Part]]:
     identity, facts = view.state.identity, view.state.facts
     model = known(identity.device_model, facts.get("model"))
     system = known(identity.os_version, facts.get("android_release"))
     aicore = known(identity.aicore_version, facts.get("aicore_version"))
-    soc = f" · {texts.clean(identity.soc, 24)}" if identity.soc else ""
+    soc = f" · {texts.clean(identity.soc, 24)}" if identity.soc and width >= 50 else ""
     return [[(model, "bold"), f" · Android {system.removeprefix('Android ')}{soc}"], [f"AICore {aicore}"]]
 
 
@@ -91,10 +91,12 @@ def heat_rows(view: View, width: int) -> list[list[Part]]:
         rows.append([("skin ", ""), (f"{heat.skin_c:.1f} °C", "bold"), f" {bars} ",
                      f"{trend(view.trail)} {to_next_threshold(view.state.facts, heat)}"])  # fmt: skip
     word, style = status_word(heat.status)
-    since = view.state.throttled
-    when = f" since {texts.clock(view.since(since.t))}" if since is not None else ""
     room = "" if heat.headroom is None else f"  headroom {heat.headroom:.2f}"
-    rows.append(["status ", (word, style), f"{when}{room}"])
+    rows.append(["status ", (word, style), room])
+    since = view.state.throttled
+    if since is not None:
+        text = f" ▲ throttled since {texts.clock(view.since(since.t))}: {texts.clean(since.evidence, 80)} "
+        rows.append([(text, "bold $loud-text on $loud-warning")])
     return rows
 
 
@@ -159,10 +161,10 @@ def zone_rows(trail: Sequence[Heat], heat: Heat | None, width: int) -> list[list
     silent = sorted(n for n, v in heat.zones.items() if v is None)
     names = sorted(readable, key=lambda n: -readable[n])
     hottest = hottest_die(heat.zones)
-    name_width = min(10, max((len(texts.clean(n)) for n in names), default=4))
-    bars = 5 if width < 60 else 10
-    cell = name_width + 7 + bars + 3
-    columns = max(1, (width + 1) // cell)
+    narrow = width < 60
+    name_width = min(6 if narrow else 12, max((len(texts.clean(n)) for n in names), default=4))
+    bars = 3 if narrow else 10
+    columns = max(1, (width + 1) // (name_width + 6 + bars + 3))
     rows: list[list[Part]] = []
     for start in range(0, len(names), columns):
         row: list[Part] = []
@@ -170,7 +172,7 @@ def zone_rows(trail: Sequence[Heat], heat: Heat | None, width: int) -> list[list
             values = resample([h.zones.get(name) for h in trail], bars)
             is_hottest = hottest is not None and hottest[0] == name
             row.append((texts.pad(texts.clean(name), name_width), "bold" if is_hottest else "$text-muted"))
-            row.append((f"{readable[name]:6.1f} ", "bold" if is_hottest else ""))
+            row.append((f"{readable[name]:5.1f} ", "bold" if is_hottest else ""))
             row.append((texts.pad(texts.spark(values, bars), bars), "$text-primary"))
             row.append(f" {trend(trail, name)} ")
         rows.append(row)
@@ -195,8 +197,8 @@ def _clock_row(heat: Heat | None) -> list[Part]:
         return []
     row: list[Part] = ["clocks"]
     for name, (now, most) in heat.clocks_khz.items():
-        text = f"{100 * now / most:.0f} %" if now is not None and most else f"{now // 1000} MHz" if now else "?"
-        row.append(f" {texts.clean(name, 10)} {text} ")
+        text = f"{100 * now / most:.0f}%" if now is not None and most else f"{now // 1000}MHz" if now else "?"
+        row.append(f" {texts.clean(name, 12).replace('policy', 'cpu')} {text}")
     return row
 
 

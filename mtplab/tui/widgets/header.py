@@ -47,9 +47,16 @@ def _forms(view: View) -> list[list[Part]]:
     mark = f"{aicore[:6]}…{aicore[-5:]}" if len(aicore) > 13 else aicore
     middle: Part = f" · Android {system} · AICore {mark}{recipe}{draft}{heat}"
     short: Part = f" · A{system}{draft}{recipe}"
+    shorter: Part = f" · A{system}{draft}"
     bold: Part = (model, "bold")
     skin = _skin(view)
-    return [[name, bold, long], [name, bold, middle], [" ", bold, short, *skin], [" ", bold, *skin]]
+    return [
+        [name, bold, long],
+        [name, bold, middle],
+        [" ", bold, short, *skin],
+        [" ", bold, shorter, *skin],
+        [" ", bold, *skin],
+    ]
 
 
 def _skin(view: View) -> list[Part]:

@@ -55,7 +55,7 @@ def heat_content(
     limit = _limit(view, low, high)
     if limit is not None:
         series.append(plot.Series(x=[begin, end], y=[limit, limit], marker="┈"))
-    ticks = [low, (low + high) / 2, high] if height > 7 else [low, high]
+    ticks = sorted({low, 5 * round((low + high) / 10), high}) if height > 7 else [low, high]
     curve = plot.draw(
         series,
         plot.Axis(low=begin, high=end, ticks=_times(begin, end, width), labels=_time_labels(view, begin, end, width)),

@@ -145,7 +145,7 @@ class LogPane(Vertical):
         log = self._wanted(view)
         self.banner.shown_log = log
         rows = len(banner_rows(log, max(20, self.content_size.width)))
-        self.banner.styles.height = min(rows, 4 if self.content_size.height > 12 else 2)
+        self.banner.styles.height = min(rows, 4 if self.content_size.height >= 11 else 2)
         self.banner.show(view)
         if log is None:
             if self._log is not None or not self.text.line_count:

@@ -29,8 +29,8 @@ def results_line(view: View, width: int) -> Content:
     measured = state.configurations.get(DEPLOYED)
     if measured is None or not measured.figures:
         return Content.assemble(*texts.fit_parts([" ", (_nothing(view, measured), "$text-muted")], width))
-    for interval in (True, False):
-        parts = [*_figures(measured.figures, state, interval), *_rounds(measured), *_scenarios(state)]
+    for interval, words in ((True, True), (True, False), (False, True)):
+        parts = [*_figures(measured.figures, state, interval), *_rounds(measured, words), *_scenarios(state)]
         if texts.parts_len(parts) <= width:
             break
     return Content.assemble(*texts.fit_parts(parts, width))
@@ -70,11 +70,11 @@ def _throughput(fig: Figure | None) -> str:
     return f"{texts.number(fig.value)} tok/s" if fig is not None and fig.value is not None else "– tok/s"
 
 
-def _rounds(measured: ConfigurationView) -> list[Part]:
+def _rounds(measured: ConfigurationView, words: bool) -> list[Part]:
     hot = sum(1 for r in measured.rounds if any(m.startswith(HOT_MARKS) for m in r.marks))
     total = len(measured.rounds)
-    parts: list[Part] = [f" · {total - hot}/{total} rounds"]
-    return [*parts, (f", {hot} hot (kept apart)", "$text-warning")] if hot else parts
+    parts: list[Part] = [f" · {total - hot}/{total}{' rounds' if words else ''}"]
+    return [*parts, (f", {hot} hot{' (kept apart)' if words else ''}", "$text-warning")] if hot else parts
 
 
 def _scenarios(state: LabState) -> list[Part]:
