@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
+
+from mtplab.engine.errors import EngineError
 
 STAGES = ("freeze", "export", "align", "quantise", "acceptance", "push", "bench", "measure", "conclude")
 MEASURING = ("bench", "measure", "conclude")
@@ -23,7 +27,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     bench_runs: int = 50
     from_stage: str | None = None
     to_stage: str | None = None
-    skin_limit_c: float = 39.0
+    skin_limit_c: float = 37.0
     cooldown_timeout_s: float = 60.0
     min_margin: float = 1e-3
 
@@ -39,3 +43,15 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     run: RunOptions | None = None
     linger: bool = False
     """Stay after the run, for viewers; end when told to `stop`."""
+
+
+def scenarios() -> list[str]:
+    """Names of the stand-in's scenarios: they are data files beside it, so nothing is imported for them."""
+    folder = Path(__file__).resolve().parents[1] / "standin" / "scenarios"
+    return sorted(path.stem for path in folder.glob("*.toml"))
+
+
+def check_scenario(name: str | None) -> None:
+    """Refuse a scenario that does not exist; EngineError with exit code 1."""
+    if name is not None and name not in scenarios():
+        raise EngineError(f"The stand-in has no scenario {name!r}: {', '.join(scenarios())}.", 1)

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from mtplab.report.contract import run_contract, worst_verdict
-from mtplab.report.text import session_text
+from mtplab.report.contract import deployed, figures_of, run_contract, worst_verdict
+from mtplab.report.text import configuration_lines, heading, session_text
 from mtplab.session import archive
 from mtplab.session.journal import SessionError
 from mtplab.session.record import SessionRecord
@@ -83,3 +83,30 @@ def sessions_command(as_json: bool) -> int:
         click.echo(f"{row['session']}  {row['outcome'] or 'no run'}  {marks}")
         click.echo(f"    {row['conclusion'] or 'no conclusion'}")
     return 0
+
+
+@click.command("compare")
+@click.argument("sessions", nargs=-1, required=True)
+@click.option("--vary", multiple=True, help="What may differ: mtp, recipe, device, prompts, or a field by name.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON value, nothing else.")
+def compare_command(sessions: tuple[str, ...], vary: tuple[str, ...], as_json: bool) -> int:
+    """Set SESSIONS beside the first one, or say why they are not comparable (exit code 5)."""
+    from mtplab.measure.compare import Subject, comparable
+
+    if len(sessions) < 2:
+        raise Refusal("A comparison needs at least two sessions.")
+    records = [open_or_refuse(name).record for name in sessions]
+    subjects = [Subject(r.session, r.identity, r.policy) for r in records]
+    try:
+        reasons = [reason for other in subjects[1:] for reason in comparable(subjects[0], other, vary)]
+    except ValueError as error:
+        raise Refusal(f"{str(error)[:1].upper()}{str(error)[1:]}.") from None
+    rows = [{"session": r.session, "simulated": r.simulated, "figures": figures_of(deployed(r), r)} for r in records]
+    if as_json:
+        print_json({"comparable": not reasons, "reasons": reasons, "sessions": rows if not reasons else []})
+    elif reasons:
+        click.echo("Not comparable:\n" + "\n".join(f" ! {reason}" for reason in reasons))
+    else:
+        for record in records:
+            click.echo("\n".join([heading(record), *configuration_lines(record.configurations)]))
+    return 5 if reasons else 0

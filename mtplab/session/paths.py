@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 
 import platformdirs
@@ -22,7 +23,14 @@ def cache_dir() -> Path:
 
 def runtime_dir() -> Path:
     """Where locks and sockets live, private to the user; `MTPLAB_RUNTIME` overrides it."""
-    path = Path(os.environ.get("MTPLAB_RUNTIME") or platformdirs.user_runtime_dir(_APP))
+    named = os.environ.get("MTPLAB_RUNTIME")
+    if named:
+        path = Path(named)
+    else:
+        with warnings.catch_warnings():
+            # Without XDG_RUNTIME_DIR platformdirs falls back to a folder of the user's in /tmp, and says so: fine.
+            warnings.simplefilter("ignore")
+            path = Path(platformdirs.user_runtime_dir(_APP))
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     return path
 

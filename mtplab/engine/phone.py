@@ -1,0 +1,199 @@
+"""Opens the phone for an engine: the stand-in or the attached one, its lock, its identity, its heat as events."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mtplab.device import paths as device_paths
+from mtplab.device.adb import AdbServer
+from mtplab.device.errors import DeviceError
+from mtplab.device.facts import Facts, read_facts
+from mtplab.device.link import Link, list_devices
+from mtplab.device.lock import PhoneLock
+from mtplab.device.sampler import Sampler
+from mtplab.device.standin_host import StandinProcess
+from mtplab.device.thermal import STATUS_NAMES, ThermalSample, ThermalService, throttle_evidence
+from mtplab.engine.errors import EngineError
+from mtplab.engine.options import EngineOptions
+from mtplab.session import paths
+from mtplab.session.events import Event, Fact, Gap, Heat, LinkChanged, Marker, Throttled
+from mtplab.session.identity import Identity
+from mtplab.session.text import clean_text
+
+
+@dataclass
+class Phone:
+    """An open phone: its link, what was read of it, and how its token runner is started."""
+
+    link: Link
+    facts: Facts
+    identity: Identity
+    simulated: bool
+    token_runner: str
+
+
+def open_phone(options: EngineOptions, session: str, stack: contextlib.ExitStack) -> Phone:
+    """Lock and open the phone that `options` names; everything is undone by `stack`.
+
+    Raises EngineError (exit code 2) where there is no usable phone, or somebody else holds it.
+    """
+    try:
+        if options.standin is not None:
+            link = _standin(options, session, stack)
+        else:
+            link = _attached(options, session, stack)
+        facts = read_facts(link)
+    except DeviceError as error:
+        raise EngineError(str(error), 2) from error
+    # A phone that does not say whether it is one is not taken for one.
+    simulated = options.standin is not None or facts.get("simulated") is not False
+    return Phone(
+        link=link,
+        facts=facts,
+        identity=identity_of(facts, simulated, options.standin),
+        simulated=simulated,
+        token_runner=device_paths.TOKEN_RUNNER,
+    )
+
+
+def _standin(options: EngineOptions, session: str, stack: contextlib.ExitStack) -> Link:
+    root = paths.cache_dir() / "standin"
+    # The stand-in's files outlast it, as a phone's do; so its folder is what can have only one user.
+    stack.enter_context(PhoneLock(f"standin:{root.resolve()}", session))
+    standin = stack.enter_context(
+        StandinProcess(
+            scenario=options.standin or "normal",
+            root=root,
+            programs={device_paths.TOKEN_RUNNER: [sys.executable, "-m", "mtplab.tokenrunner"]},
+            speed=options.standin_speed,
+        )
+    )
+    return Link(standin.server, standin.serial)
+
+
+def _attached(options: EngineOptions, session: str, stack: contextlib.ExitStack) -> Link:
+    server = AdbServer.users().ensure()
+    entries = list_devices(server)
+    if options.serial is not None:
+        chosen = [e for e in entries if e.serial == options.serial]
+        if not chosen:
+            names = ", ".join(e.serial for e in entries) or "none"
+            raise EngineError(f"No device {options.serial} is attached (attached: {names}); check the cable.", 2)
+    else:
+        chosen = [e for e in entries if e.usable] or entries
+        if not chosen:
+            raise EngineError(
+                "No phone is attached. Plug one in with USB debugging on, or use the stand-in: --standin.", 2
+            )
+        if len(chosen) > 1:
+            names = ", ".join(e.serial for e in chosen)
+            raise EngineError(f"{len(chosen)} devices are attached ({names}); choose one with --serial.", 1)
+    entry = chosen[0]
+    if not entry.usable:
+        raise EngineError(f"{entry.serial} is {entry.state}: {entry.explanation}. {entry.cure}".strip(), 2)
+    stack.enter_context(PhoneLock(entry.serial, session))
+    return Link(server, entry.serial)
+
+
+def identity_of(facts: Facts, simulated: bool, scenario: str | None) -> Identity:
+    """The device's share of the five metadata; unknown stays None."""
+
+    def text(name: str) -> str | None:
+        value = facts.get(name)
+        return None if value is None else clean_text(str(value), 200)
+
+    release = text("android_release")
+    return Identity(
+        device_model=text("model"),
+        os_version=f"Android {release}" if release else None,
+        aicore_version=text("aicore_version"),
+        build_fingerprint=text("build_fingerprint"),
+        soc=text("soc"),
+        serial_hash=text("serial_hash"),
+        simulated=simulated,
+        scenario=scenario,
+    )
+
+
+def fact_events(facts: Facts) -> dict[str, Fact]:
+    """Facts in the session's vocabulary."""
+    return {
+        f.name: Fact(
+            value=clean_text(f.value, 300) if isinstance(f.value, str) else f.value,
+            source=f.source,
+            reason=clean_text(f.reason, 300) if f.reason else None,
+        )
+        for f in facts
+    }
+
+
+class HeatWatch:
+    """Turns the sampler's callbacks into events: heat, throttling with its evidence, lost and returned cables."""
+
+    def __init__(self, link: Link, hz: float, post: Callable[[Event], None]) -> None:
+        self._post = post
+        self._previous: ThermalSample | None = None
+        self._service: ThermalService | None = None
+        self._throttled = False
+        self.under_load = False
+        self._sampler = Sampler(link, hz, self._sample, on_gap=self._gap, on_status=self._status, on_lost=self._lost)
+
+    def start(self) -> HeatWatch:
+        """Begin sampling."""
+        self._sampler.start()
+        return self
+
+    def close(self) -> None:
+        """Stop sampling; nothing stays on the phone."""
+        self._sampler.stop()
+
+    def cost_text(self) -> str:
+        """What sampling costs, in words."""
+        cost = self._sampler.cost
+        rate = f"{1 / cost.interval_median_s:.1f} Hz" if cost.interval_median_s else "rate unknown"
+        return f"{cost.samples} samples at {rate}, {cost.frames_rejected} frames rejected"
+
+    def _status(self, service: ThermalService) -> None:
+        self._service = service
+
+    def _sample(self, sample: ThermalSample) -> None:
+        service = self._service
+        fresh = service is not None and service.t is not None and sample.t - service.t < 10
+        self._post(
+            Heat(
+                t=sample.t,
+                zones=dict(sample.zones),
+                skin_c=service.skin_c if service is not None and fresh else None,
+                status=service.status if service is not None and fresh and not service.pinned else None,
+                headroom=service.headroom if service is not None and fresh else None,
+                clocks_khz={name: (clock.current_khz, clock.max_khz) for name, clock in sample.clocks_khz.items()},
+            )
+        )
+        self._throttle(sample, service if fresh else None)
+        self._previous = sample
+
+    def _throttle(self, sample: ThermalSample, service: ThermalService | None) -> None:
+        evidence = throttle_evidence(self._previous, sample, service, under_load=self.under_load)
+        if bool(evidence) == self._throttled:
+            return
+        if not evidence and (service is None or service.status is None):
+            return  # not seeing the evidence any more is not the end of throttling
+        self._throttled = bool(evidence)
+        text = "; ".join(e.text for e in evidence) or f"status {STATUS_NAMES[0]}, no clock is capped"
+        self._post(Throttled(t=sample.t, began=self._throttled, evidence=text))
+        word = "throttling" if self._throttled else "throttling ended"
+        self._post(Marker(t=sample.t, label=f"{word}: {text}", kind="throttle"))
+
+    def _lost(self, reason: str) -> None:
+        self._post(LinkChanged(t=time.monotonic(), state="lost", reason=clean_text(reason, 300)))
+        self._post(Marker(t=time.monotonic(), label="cable lost", kind="link"))
+
+    def _gap(self, reason: str, seconds: float) -> None:
+        now = time.monotonic()
+        self._post(Gap(t=now, what="heat", reason=clean_text(reason, 300), seconds=round(seconds, 2)))
+        self._post(LinkChanged(t=now, state="returned", reason=f"after {seconds:.1f} s"))
+        self._post(Marker(t=now, label="cable returned", kind="link"))

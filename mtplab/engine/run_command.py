@@ -1,0 +1,163 @@
+"""`mtplab run`: the pipeline without a screen; the figures at the end, the documented exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+import click
+
+from mtplab.engine.errors import EngineError
+from mtplab.engine.options import STAGES, EngineOptions, RunOptions, check_scenario
+from mtplab.session import events as ev
+from mtplab.session.events import Event
+
+
+class Refused(click.ClickException):
+    """A sentence and the exit code it stands for."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code  # type: ignore[misc]
+
+
+class Narrator:
+    """Tells on stderr what happens: every stage, warnings, verdicts; progress on one line where it is a terminal."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
+        self._open_line = False
+        self._told = 0.0
+
+    def __call__(self, event: Event) -> None:
+        """Tell one event."""
+        if isinstance(event, ev.StageChanged):
+            self._stage(event)
+        elif isinstance(event, ev.StageReport) and event.summary:
+            self._line(f"    {event.summary}")
+        elif isinstance(event, ev.StageProgress):
+            self._progress(event)
+        elif isinstance(event, ev.VerdictReached) and not event.provisional:
+            self._line(f"    {event.graph} asked {event.requested}: {event.verdict}")
+        elif isinstance(event, ev.Message):
+            self._line(f"  ! {event.text}" if event.level != "info" else f"    {event.text}")
+        elif isinstance(event, ev.LinkChanged) and event.state in ("lost", "returned"):
+            self._line(f"  ! phone {event.state}: {event.reason}")
+
+    def _stage(self, event: ev.StageChanged) -> None:
+        seconds = "" if event.seconds is None else f" {event.seconds:.1f} s"
+        why = f": {event.reason}" if event.reason else ""
+        self._line(f"{event.name:<11} {event.status}{seconds if event.status != 'running' else ''}{why}")
+
+    def _progress(self, event: ev.StageProgress) -> None:
+        now = time.monotonic()
+        if not self._terminal or now - self._told < 0.1:
+            return
+        self._told = now
+        of = f"{event.done:.0f}/{event.total:.0f} {event.unit}" if event.total else f"{event.done:.0f} {event.unit}"
+        eta = f" · {event.eta_s:.0f} s left" if event.eta_s else ""
+        sys.stderr.write(f"\r\x1b[K    {of} {event.note[:70]}{eta}")
+        sys.stderr.flush()
+        self._open_line = True
+
+    def _line(self, text: str) -> None:
+        if self._open_line:
+            sys.stderr.write("\r\x1b[K")
+            self._open_line = False
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+
+
+@click.command("run")
+@click.option("--model", default="tiny", show_default=True, help="tiny (shipped).")
+@click.option(
+    "--head", default="token_conditioned", show_default=True, help="token_conditioned or recurrent_residual."
+)
+@click.option("--recipe", default="mixed", show_default=True, help="Quantisation recipe of backbone and head.")
+@click.option("--gamma", default=3, show_default=True, type=click.IntRange(1, 8), help="Draft length of the export.")
+@click.option("--threads", default=2, show_default=True, type=click.IntRange(1, 16))
+@click.option("--output-limit", default=48, show_default=True, type=click.IntRange(2, 400), help="Tokens per prompt.")
+@click.option("--prompts", default="demo", show_default=True, help="Prompt set by name, or a JSON Lines file.")
+@click.option("--rounds", default=5, show_default=True, type=click.IntRange(5, 100), help="Rounds per configuration.")
+@click.option("--standin", "standin", is_flag=False, flag_value="normal", default=None, metavar="[SCENARIO]",
+              help="Use the stand-in Pixel (SIMULATED) instead of a phone.")  # fmt: skip
+@click.option("--standin-speed", default=1.0, hidden=True, type=float)
+@click.option("--serial", default=None, help="Serial of the phone, where several are attached.")
+@click.option("--from", "from_stage", type=click.Choice(STAGES), help="Run this stage and those after it afresh.")
+@click.option("--to", "to_stage", type=click.Choice(STAGES), help="Stop after this stage.")
+@click.option("--cool-down", default=60.0, show_default=True, type=click.FloatRange(0, 3600),
+              help="Seconds in all to wait for a hot phone before its rounds are marked hot.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON value on stdout, nothing else.")
+def run_command(as_json: bool, cool_down: float, **given: Any) -> int:
+    """Freeze, export, align, quantise, push, bench, measure and conclude; leaves a session.
+
+    Exit codes: 0 fine; 1 usage; 2 not ready; 3 the requested accelerator did not (fully) run; 4 failed or crashed;
+    5 unknown; 130 stopped.
+    """
+    from mtplab.engine.service import Engine
+    from mtplab.report.command import print_json
+    from mtplab.report.contract import run_contract
+    from mtplab.report.text import session_text
+    from mtplab.session.journal import SessionError
+
+    engine_given = {name: given.pop(name) for name in ("standin", "standin_speed", "serial")}
+    options = EngineOptions(**engine_given)
+    try:
+        check_scenario(options.standin)
+        engine = Engine(options, listen=Narrator())
+        began = time.monotonic()
+        with _interruptible(engine), engine:
+            run = engine.start_run(RunOptions(cooldown_timeout_s=cool_down, **given))
+            while run.running:
+                run.join(0.2)
+                if engine.stopping.is_set():
+                    engine.cancel()
+        wall_s = time.monotonic() - began
+    except EngineError as error:
+        raise Refused(str(error), error.exit_code) from None
+    except SessionError as error:
+        raise Refused(str(error), 4) from None
+    record = engine.record
+    if record is None:
+        raise Refused("The run left no session: its folder could not be written.", 4)
+    if as_json:
+        print_json(run_contract(record, engine.recorder.path))
+    else:
+        click.echo(session_text(record, engine.recorder.path))
+        click.echo(f"{_times(record)} · wall {wall_s:.1f} s")
+    return run.code if run.code is not None else 4
+
+
+def _times(record: Any) -> str:
+    from mtplab.engine.options import MEASURING
+
+    fresh = [s for s in record.stages if s.status == "done" and s.seconds is not None]
+    measuring = sum(s.seconds for s in fresh if s.name in MEASURING)
+    other = sum(s.seconds for s in fresh if s.name not in MEASURING)
+    cached = sum(s.status == "cached" for s in record.stages)
+    return f"Time: measuring {measuring:.1f} s · other stages {other:.1f} s · {cached} stages cached"
+
+
+class _interruptible:
+    """Ctrl-C and SIGTERM cancel the run and let the session be sealed; a second Ctrl-C ends at once."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._stop)
+
+    def _stop(self, number: int, _frame: object) -> None:
+        if self._engine.stopping.is_set():
+            os._exit(130)
+        sys.stderr.write("\nstopping; the session is being sealed (again to end at once)\n")
+        self._engine.stopping.set()
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,324 @@
+"""One pipeline run: its stages in order, host stages in workers and device stages here, told as events."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from mtplab.device.errors import DeviceError
+from mtplab.engine.core import Recorder
+from mtplab.engine.errors import EngineError
+from mtplab.engine.options import MEASURING, STAGES, RunOptions
+from mtplab.engine.phone import HeatWatch, Phone
+from mtplab.model.prompts import load_prompts
+from mtplab.pipeline.cache import Store
+from mtplab.pipeline.device_stage import DeviceContext, Outcome, StageCancelled
+from mtplab.pipeline.errors import PipelineError
+from mtplab.pipeline.job import StageFailed
+from mtplab.pipeline.stage import (
+    HOST_STAGES,
+    RunParameters,
+    StageResult,
+    inputs_for,
+    params_for,
+    run_host_stage,
+)
+from mtplab.session import events as ev
+from mtplab.session import paths
+from mtplab.session.identity import Policy
+from mtplab.session.text import clean_text
+
+_HOST = tuple(stage.name for stage in HOST_STAGES)
+# What a run ends with, by the verdicts of the accelerators that were asked for (worst first).
+_EXIT_ORDER = (4, 3, 5)
+_EXIT_OF = {
+    "crash": 4,
+    "failed": 4,
+    "fallback_cpu": 3,
+    "partial": 3,
+    "backend_downgrade": 3,
+    "unknown": 5,
+    "full_delegate": 0,
+    "cpu_baseline": 0,
+}
+
+
+def exit_code(verdicts: Iterable[str]) -> int:
+    """0, or of several codes the first in the order 4, 3, 5."""
+    codes = {_EXIT_OF.get(v, 5) for v in verdicts}
+    return next((code for code in _EXIT_ORDER if code in codes), 0)
+
+
+def stages_of(options: RunOptions) -> list[str]:
+    """The stages a run goes through; EngineError where the names make no sense."""
+    for name in (options.from_stage, options.to_stage):
+        if name is not None and name not in STAGES:
+            raise EngineError(f"There is no stage {name!r}: {', '.join(STAGES)}.", 1)
+    last = STAGES.index(options.to_stage) if options.to_stage else len(STAGES) - 1
+    first = STAGES.index(options.from_stage) if options.from_stage else 0
+    if first > last:
+        raise EngineError(f"The run would begin at {options.from_stage}, after its end at {options.to_stage}.", 1)
+    return list(STAGES[: last + 1])
+
+
+class PipelineRun:
+    """A run in a thread of its own."""
+
+    def __init__(self, options: RunOptions, phone: Phone, recorder: Recorder, heat: HeatWatch) -> None:
+        self.options = options
+        self.run_id = secrets.token_hex(4)
+        self.code: int | None = None
+        self._phone, self._recorder, self._heat = phone, recorder, heat
+        self._stages = stages_of(options)
+        self._cancel = threading.Event()
+        self._results: dict[str, StageResult] = {}
+        self._thread: threading.Thread | None = None
+        self._parameters = self._parse(options)
+        self._store = _refused(lambda: Store(paths.cache_dir() / "stages"))
+        self._context = DeviceContext(
+            link=phone.link,
+            post=recorder.post,
+            cancel=self._cancel,
+            logs=recorder.path / "logs",
+            heat=lambda: recorder.state.heat,
+            load=self._load,
+            simulated=phone.simulated,
+            token_runner=phone.token_runner,
+            options=options,
+        )
+
+    def _parse(self, options: RunOptions) -> RunParameters:
+        prompts = _refused(lambda: load_prompts(options.prompts))
+        policy = Policy(
+            temperature=0.0,
+            draft_length=f"fixed:{options.gamma}",
+            output_limit=options.output_limit,
+            prompt_set=options.prompts,
+            prompt_set_sha256=prompts.sha256,
+            threads=options.threads,
+        )
+        parameters = RunParameters(
+            model=options.model,
+            head=options.head,
+            gamma=options.gamma,
+            recipe=options.recipe,
+            head_recipe=options.recipe,
+            policy=policy,
+        )
+        # Names that make no sense are refused before anything begins, not in the middle of the night.
+        _refused(lambda: [params_for(name, parameters) for name in _HOST])
+        return parameters
+
+    # -- control ------------------------------------------------------------
+    def start(self, at_end: Callable[[], None]) -> None:
+        """Begin; `at_end` is called, in the run's thread, after the last event."""
+
+        def work() -> None:
+            try:
+                self._work()
+            finally:
+                at_end()
+
+        self._thread = threading.Thread(target=work, name="run", daemon=True)
+        self._thread.start()
+
+    def cancel(self) -> None:
+        """Ask the run to stop; workers are ended at once, and what runs on the phone is ended there."""
+        self._cancel.set()
+
+    def join(self, timeout_s: float | None = None) -> None:
+        """Wait for the end."""
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+
+    @property
+    def running(self) -> bool:
+        """Whether the end has not been told yet."""
+        return self._thread is not None and self._thread.is_alive()
+
+    # -- the work -----------------------------------------------------------
+    def _work(self) -> None:
+        post, options = self._recorder.post, self.options
+        identity = msgspec.structs.replace(
+            self._phone.identity,
+            quantisation=f"{options.recipe} (backbone and head)",
+            gamma=options.gamma,
+            temperature=self._parameters.policy.temperature,
+            model=options.model,
+            head=options.head,
+        )
+        post(ev.DeviceSeen(t=time.monotonic(), identity=identity))
+        post(
+            ev.RunStarted(
+                t=time.monotonic(),
+                run=self.run_id,
+                stages=self._stages,
+                policy=self._parameters.policy,
+                model=options.model,
+                head=options.head,
+                recipe=options.recipe,
+            )
+        )
+        outcome, reason = self._all_stages()
+        self.code = self._exit_code(outcome)
+        post(ev.RunEnded(t=time.monotonic(), run=self.run_id, outcome=outcome, exit_code=self.code, reason=reason))
+        self._recorder.settle()
+
+    def _all_stages(self) -> tuple[Any, str | None]:
+        for index, name in enumerate(self._stages):
+            reason = self._one_stage(name)
+            if reason is None:
+                continue
+            cancelled = self._cancel.is_set()
+            why = f"{name} was cancelled" if cancelled else f"{name} failed"
+            for later in self._stages[index + 1 :]:
+                self._tell(later, "skipped", None, why)
+            return ("cancelled", f"{name} was cancelled.") if cancelled else ("failed", f"{name}: {reason}")
+        return "done", None
+
+    def _one_stage(self, name: str) -> str | None:
+        """Run one stage; None where it ended well, else why not."""
+        if self._cancel.is_set():
+            self._tell(name, "cancelled", None, "cancelled")
+            return "cancelled"
+        began = time.monotonic()
+        self._tell(name, "running", None, None)
+        try:
+            status, seconds, reason = self._host(name) if name in _HOST else self._device(name, began)
+        except StageCancelled:
+            status, seconds, reason = "cancelled", time.monotonic() - began, "cancelled"
+        except (StageFailed, PipelineError, DeviceError) as error:
+            status, seconds, reason = "failed", time.monotonic() - began, str(error)
+        except Exception as error:  # noqa: BLE001 - a fault in one stage must end the run with a word, not hang it
+            status, seconds = "failed", time.monotonic() - began
+            reason = f"An unexpected {type(error).__name__} ended the stage: {error}"
+        self._tell(name, status, seconds, reason)
+        return None if status in ("done", "cached") else reason or status
+
+    def _host(self, name: str) -> tuple[str, float, str | None]:
+        fresh = self.options.from_stage is not None and STAGES.index(name) >= STAGES.index(self.options.from_stage)
+        result = run_host_stage(
+            name,
+            params_for(name, self._parameters),
+            inputs_for(name, self._results),
+            self._store,
+            _WorkerEvents(name, self._recorder).take,
+            self._cancel,
+            fresh=fresh,
+        )
+        self._results[name] = result
+        self._context.figures[name] = result.figures
+        self._report(name, result.figures, result.summary)
+        for artefact, ref in result.artefacts.items():
+            self._recorder.post(
+                ev.Artefact(t=time.monotonic(), name=f"{name}/{artefact}", sha256=ref.sha256, size_bytes=ref.bytes)
+            )
+        return result.status, result.seconds, result.reason
+
+    def _device(self, name: str, began: float) -> tuple[str, float, str | None]:
+        from mtplab.pipeline.stages import bench, conclude, measure, push
+
+        context = self._context
+        if name == "push":
+            self._collect_files()
+            outcome = push.run(context)
+        elif name == "bench":
+            outcome = bench.run(context)
+        elif name == "measure":
+            outcome = measure.run(context)
+        else:
+            self._recorder.settle()
+            outcome = conclude.run(context, self._recorder.state)
+        context.figures[name] = outcome.figures
+        self._report(name, outcome.figures, outcome.summary)
+        return self._status(name, outcome), time.monotonic() - began, None
+
+    @staticmethod
+    def _status(name: str, outcome: Outcome) -> str:
+        return "cached" if outcome.cached and name not in MEASURING else "done"
+
+    def _collect_files(self) -> None:
+        """What is deployed: the quantised graphs, the tokenizer, the prompts, and real inputs for the benchmark."""
+        deployed = self._results["quantise"].artefacts
+        self._context.files = {
+            "backbone": self._store.path(deployed["backbone.tflite"].sha256),
+            "head": self._store.path(deployed["head.tflite"].sha256),
+            "tokenizer": self._store.path(self._results["freeze"].artefacts["tokenizer.json"].sha256),
+            "prompts": Path(params_for("freeze", self._parameters)["prompts"]["path"]),
+        }
+        self._context.figures["sizes"] = {
+            f"{name}_bytes": self._context.files[name].stat().st_size for name in ("backbone", "head")
+        }
+
+    # -- telling ------------------------------------------------------------
+    def _tell(self, name: str, status: Any, seconds: float | None, reason: str | None) -> None:
+        rounded = None if seconds is None else round(seconds, 3)
+        text = clean_text(reason, 600) if reason else None
+        self._recorder.post(
+            ev.StageChanged(t=time.monotonic(), name=name, status=status, seconds=rounded, reason=text)
+        )
+
+    def _report(self, name: str, figures: dict[str, Any], summary: str) -> None:
+        self._recorder.post(
+            ev.StageReport(t=time.monotonic(), name=name, figures=figures, summary=clean_text(summary, 300))
+        )
+
+    def _load(self, on: bool) -> None:
+        self._heat.under_load = on
+
+    def _exit_code(self, outcome: str) -> int:
+        if outcome == "cancelled":
+            return 130
+        self._recorder.settle()
+        asked = [v.verdict for v in self._recorder.state.verdicts if v.requested != "cpu"]
+        codes = [exit_code(asked), 4 if outcome == "failed" else 0]
+        return next((code for code in _EXIT_ORDER if code in codes), 0)
+
+
+class _WorkerEvents:
+    """Turns a worker's events into the session's; its native noise is kept to a line now and then on screen."""
+
+    def __init__(self, stage: str, recorder: Recorder) -> None:
+        self._stage, self._recorder = stage, recorder
+        self._began = time.monotonic()
+        self._log_path = recorder.path / "logs" / f"{stage}.txt"
+        self._log_path.parent.mkdir(parents=True, exist_ok=True)
+
+    def take(self, event: dict[str, Any]) -> None:
+        """One event of the worker."""
+        if event["e"] == "log":
+            with self._log_path.open("a", encoding="utf-8", errors="replace") as log:
+                log.write(f"{event.get('text', '')}\n")
+        elif event["e"] == "progress":
+            self._progress(event)
+
+    def _progress(self, event: dict[str, Any]) -> None:
+        now, done, total = time.monotonic(), float(event["done"]), event.get("total")
+        eta_s = (now - self._began) * (total - done) / done if total and 0 < done < total else None
+        self._recorder.post(
+            ev.StageProgress(
+                t=now,
+                name=self._stage,
+                done=done,
+                total=total,
+                unit=str(event.get("unit") or ""),
+                note=clean_text(str(event.get("note") or ""), 200),
+                eta_s=None if eta_s is None else round(eta_s, 1),
+            )
+        )
+
+
+def _refused(build: Callable[[], Any]) -> Any:
+    """Bad input of a run is a usage error, with the room's own sentence."""
+    from mtplab.model.errors import ModelError
+
+    try:
+        return build()
+    except (ModelError, PipelineError) as error:
+        raise EngineError(str(error), 1) from error

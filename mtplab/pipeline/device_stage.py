@@ -1,0 +1,69 @@
+"""What a stage that needs the phone is given, and what it gives back."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mtplab.device.link import Link
+from mtplab.pipeline.job import StageFailed
+from mtplab.session.events import Event, Heat, StageProgress
+
+
+class StageCancelled(Exception):
+    """Somebody asked the run to stop."""
+
+
+__all__ = ["DeviceContext", "Outcome", "StageCancelled", "StageFailed"]
+
+
+@dataclass
+class DeviceContext:
+    """The phone, the files to deploy and the way to tell the session; shared by the device stages of one run."""
+
+    link: Link
+    post: Callable[[Event], None]
+    cancel: threading.Event
+    logs: Path
+    heat: Callable[[], Heat | None]
+    load: Callable[[bool], None]
+    """Tells the heat watch whether work that should keep the clocks up goes on."""
+    simulated: bool
+    token_runner: str
+    options: Any
+    files: dict[str, Path] = field(default_factory=dict)
+    """Local files by artefact name: backbone, head, tokenizer, prompts."""
+    pushed: dict[str, str] = field(default_factory=dict)
+    """Paths on the phone by artefact name, once the push stage has verified them."""
+    figures: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Figures of the stages that ran before, by stage."""
+    measured: dict[str, Any] = field(default_factory=dict)
+    """What the measure stage leaves for the conclusion."""
+
+    def check_cancelled(self) -> None:
+        """Raise StageCancelled where the run was cancelled."""
+        if self.cancel.is_set():
+            raise StageCancelled
+
+    def progress(
+        self, stage: str, done: float, total: float | None, unit: str = "", note: str = "", began: float | None = None
+    ) -> None:
+        """Tell how far a stage is; the time left is estimated from `began` (monotonic) where given."""
+        now = time.monotonic()
+        eta_s = None
+        if began is not None and total and 0 < done < total:
+            eta_s = round((now - began) * (total - done) / done, 1)
+        self.post(StageProgress(t=now, name=stage, done=done, total=total, unit=unit, note=note, eta_s=eta_s))
+
+
+@dataclass
+class Outcome:
+    """What a device stage found: figures for scripts, one line for people, and whether nothing had to be done."""
+
+    figures: dict[str, Any] = field(default_factory=dict)
+    summary: str = ""
+    cached: bool = False

@@ -1,0 +1,221 @@
+"""Measure: interleaved rounds with MTP on and off on the phone, heat around each, every token stamped."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from mtplab.device.errors import DeviceError
+from mtplab.device.tools import TokenRunnerOptions, token_runner_command
+from mtplab.measure.exactness import compare_outputs
+from mtplab.measure.figures import (
+    ConfigurationFigures,
+    PromptFigures,
+    configuration_figures,
+    prompt_figures,
+    to_builtins,
+)
+from mtplab.measure.protocol import PromptRun, ProtocolReader, ProtocolRun
+from mtplab.measure.rounds import HeatLimits, HeatSample, RoundHeat, Slot, cold_rounds, gate, judge, schedule
+from mtplab.pipeline.device_stage import DeviceContext, Outcome, StageCancelled, StageFailed
+from mtplab.session import events as ev
+
+CONFIGURATIONS = {"mtp-off": False, "mtp-on": True}
+GATE_POLL_S = 0.5
+
+
+class _Round(msgspec.Struct):
+    """One measured round."""
+
+    slot: Slot
+    heat: RoundHeat
+    prompts: list[PromptFigures]
+    runs: tuple[PromptRun, ...]
+    env: dict[str, Any]
+
+
+def run(context: DeviceContext) -> Outcome:
+    """All rounds of both configurations; figures from the cold ones, the others kept and marked."""
+    slots = schedule(list(CONFIGURATIONS), context.options.rounds)
+    limits = HeatLimits(skin_c=context.options.skin_limit_c)
+    patience = _Patience(context.options.cooldown_timeout_s)
+    began = time.monotonic()
+    done: list[_Round] = []
+    for slot in slots:
+        context.check_cancelled()
+        note = f"round {slot.index + 1}, {slot.configuration}"
+        context.progress("measure", slot.order, len(slots), "rounds", note, began)
+        _wait_until_cool(context, slot, limits, patience)
+        done.append(_round(context, slot, limits))
+        _post_round(context, done[-1])
+    context.progress("measure", len(slots), len(slots), "rounds")
+    return _conclude_rounds(context, done)
+
+
+class _Patience:
+    """How long the whole stage may wait for the phone to cool; spent once, not per round."""
+
+    def __init__(self, seconds: float) -> None:
+        self.left_s = seconds
+
+
+def _sample(context: DeviceContext) -> HeatSample:
+    heat = context.heat()
+    if heat is None:
+        return HeatSample(None, None)
+    return HeatSample(heat.skin_c, heat.status)
+
+
+def _wait_until_cool(context: DeviceContext, slot: Slot, limits: HeatLimits, patience: _Patience) -> None:
+    """The cool-down gate (R16): wait while the phone is hot, with a countdown; when patience ends, go on, marked."""
+    # The first samples may still be on their way: give them a moment before calling heat unknown.
+    for _ in range(20):
+        if _sample(context) != HeatSample(None, None):
+            break
+        context.cancel.wait(GATE_POLL_S / 2)
+    while (why := gate(_sample(context), limits)) is not None and patience.left_s > 0:
+        context.check_cancelled()
+        note = f"cooling before round {slot.index + 1} ({patience.left_s:.0f} s left): {why}"
+        context.progress("measure", slot.order, None, "rounds", note)
+        context.cancel.wait(GATE_POLL_S)
+        patience.left_s -= GATE_POLL_S
+    context.check_cancelled()
+    if why is not None and slot.order == 0:
+        text = f"The phone did not cool down in {context.options.cooldown_timeout_s:.0f} s: {why} Rounds are marked."
+        context.post(ev.Message(t=time.monotonic(), text=text, level="warning"))
+
+
+def _round(context: DeviceContext, slot: Slot, limits: HeatLimits) -> _Round:
+    before = _sample(context)
+    during: list[HeatSample] = []
+    began = time.monotonic()
+    context.load(True)
+    try:
+        result = _token_runner(context, slot, during)
+    finally:
+        context.load(False)
+    if not result.complete:
+        raise StageFailed(
+            f"Round {slot.index + 1} of {slot.configuration} is not whole: {result.reason or 'it ended early'}. "
+            "Run the measure stage again."
+        )
+    heat = judge(before, during, _sample(context), throttled=_throttled_since(context, began), limits=limits)
+    measured = result.measured()
+    return _Round(slot, heat, [prompt_figures(p) for p in measured], measured, result.env)
+
+
+def _throttled_since(context: DeviceContext, began: float) -> bool:
+    return bool(context.measured.get("throttled_at", 0.0) >= began)
+
+
+def _token_runner(context: DeviceContext, slot: Slot, during: list[HeatSample]) -> ProtocolRun:
+    """One process of the token runner; its lines go onto the disk first, then through the protocol reader."""
+    options = context.options
+    command = token_runner_command(
+        TokenRunnerOptions(
+            backbone=context.pushed["backbone"],
+            head=context.pushed["head"],
+            tokenizer=context.pushed["tokenizer"],
+            prompts=context.pushed["prompts"],
+            mtp=CONFIGURATIONS[slot.configuration],
+            max_tokens=options.output_limit,
+            threads=options.threads,
+            run=f"{slot.configuration}-{slot.index}",
+            binary=context.token_runner,
+        )
+    )
+    reader = ProtocolReader()
+    complaints: list[str] = []
+    context.logs.mkdir(parents=True, exist_ok=True)
+    spool_path = context.logs / f"measure-{slot.order:02d}-{slot.configuration}.jsonl"
+    try:
+        with spool_path.open("w", encoding="utf-8") as spool, context.link.stream(command) as stream:
+            for line in stream:
+                if context.cancel.is_set():
+                    stream.cancel()
+                    raise StageCancelled
+                if line.stream == "stderr":
+                    complaints.append(line.text)
+                    continue
+                spool.write(line.text + "\n")
+                reader.feed(line.text.encode())
+                if '"type":"begin"' in line.text:
+                    during.append(_sample(context))
+            code = stream.wait(5.0)
+    except DeviceError as error:
+        if context.cancel.is_set():
+            raise StageCancelled from None
+        raise StageFailed(
+            f"Round {slot.index + 1} of {slot.configuration} was cut off: {error} Run the measure stage again."
+        ) from error
+    result = reader.result()
+    if code != 0:
+        why = result.error or " ".join(complaints[-2:]) or "it gave no reason"
+        raise StageFailed(f"The token runner ended with exit code {code}: {why}")
+    return result
+
+
+def _post_round(context: DeviceContext, one: _Round) -> None:
+    now = time.monotonic()
+    context.post(
+        ev.RoundMeasured(
+            t=now,
+            configuration=one.slot.configuration,
+            index=one.slot.index,
+            order=one.slot.order,
+            marks=list(one.heat.marks),
+            skin_before_c=one.heat.skin_before_c,
+            skin_max_c=one.heat.skin_max_c,
+            skin_after_c=one.heat.skin_after_c,
+            prompts=to_builtins(one.prompts),
+        )
+    )
+    if one.heat.marks:
+        label = f"round {one.slot.index + 1} of {one.slot.configuration}: {', '.join(one.heat.marks)}"
+        context.post(ev.Marker(t=now, label=label, kind="round"))
+
+
+def _conclude_rounds(context: DeviceContext, done: Sequence[_Round]) -> Outcome:
+    figures: dict[str, Any] = {}
+    measured: dict[str, Any] = context.measured
+    for name, mtp in CONFIGURATIONS.items():
+        own = [r for r in done if r.slot.configuration == name]
+        chosen, note = cold_rounds([(r.heat.marks, r) for r in own])
+        result = configuration_figures([r.prompts for r in chosen], mtp=mtp)
+        _post_configuration(context, name, result)
+        measured[name] = {"rounds": chosen, "all": own, "note": note, "figures": result}
+        figures[name] = {
+            "rounds": len(own),
+            "cold_rounds": sum(not r.heat.marks for r in own),
+            "note": note,
+            "spread": msgspec.to_builtins(result.spread),
+            "first_round_init_ms": _init_ms(own[0].env) if own else None,
+        }
+    plain, mtp_runs = ([p for r in done if r.slot.configuration == name for p in r.runs] for name in CONFIGURATIONS)
+    exactness = compare_outputs(plain, mtp_runs)
+    measured["exactness"] = exactness
+    figures["exactness"] = msgspec.to_builtins(exactness)
+    cold = sum(not r.heat.marks for r in done)
+    return Outcome(figures, f"{len(done)} rounds, {cold} cold · {exactness.text}")
+
+
+def _init_ms(env: dict[str, Any]) -> float | None:
+    backbone = env.get("backbone")
+    value = backbone.get("init_ms") if isinstance(backbone, dict) else None
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _post_configuration(context: DeviceContext, name: str, result: ConfigurationFigures) -> None:
+    context.post(
+        ev.ConfigurationMeasured(
+            t=time.monotonic(),
+            name=name,
+            figures=result.figures,
+            per_class=result.per_class,
+            counts=result.counts,
+            counts_per_class=result.counts_per_class,
+        )
+    )

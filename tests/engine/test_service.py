@@ -1,0 +1,156 @@
+"""The engine owns a phone: it locks it, samples it, answers viewers, survives them, and ends tidily."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from mtplab.device.adb import PrivateServer
+from mtplab.engine.client import EngineHandle, attach, launch, running_engines
+from mtplab.engine.errors import EngineError
+from mtplab.engine.options import EngineOptions
+from mtplab.session import archive
+from mtplab.session import events as ev
+from mtplab.session.journal import JournalReader
+
+pytestmark = pytest.mark.e2e
+
+STANDIN = EngineOptions(standin="normal", sample_hz=5.0)
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def events_of(handle: EngineHandle) -> list[ev.Event]:
+    reader = JournalReader(handle.session_dir / archive.JOURNAL)
+    try:
+        return reader.poll()
+    finally:
+        reader.close()
+
+
+def family(pid: int) -> list[psutil.Process]:
+    process = psutil.Process(pid)
+    return [process, *process.children(recursive=True)]
+
+
+def gone(processes: list[psutil.Process]) -> bool:
+    return not [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+
+
+@pytest.fixture
+def engine(places: Path) -> EngineHandle:
+    return launch(STANDIN)
+
+
+def stop(handle: EngineHandle) -> None:
+    processes = family(handle.pid)
+    handle.send({"cmd": "stop"})
+    wait_for(lambda: gone(processes))
+
+
+def test_an_engine_watches_the_phone_and_leaves_no_process_behind(engine: EngineHandle) -> None:
+    wait_for(lambda: sum(isinstance(e, ev.Heat) for e in events_of(engine)) > 5)
+    seen = events_of(engine)
+    device = next(e for e in seen if isinstance(e, ev.DeviceSeen))
+    assert device.identity.simulated and device.identity.device_model
+    heat = [e for e in seen if isinstance(e, ev.Heat)]
+    assert len({e.t for e in heat}) == len(heat)
+    assert any(value is not None for value in heat[-1].zones.values())
+    stop(engine)
+    # Nothing but watching happened: nothing is kept.
+    assert not engine.session_dir.exists()
+    assert running_engines() == []
+
+
+def test_a_marked_session_is_kept_and_sealed(engine: EngineHandle) -> None:
+    assert engine.send({"cmd": "mark", "label": "fan \x1b[31mon"})["ok"]
+    stop(engine)
+    record = archive.open_session(engine.session_dir).record
+    assert record.sealed and not record.recovered and record.simulated
+    assert [m["label"] for m in record.markers if m["kind"] == "user"] == ["fan on"]
+    assert record.events_sha256 is not None
+
+
+def test_a_second_lab_on_a_locked_phone_is_told_who_holds_it(engine: EngineHandle) -> None:
+    with pytest.raises(EngineError, match=str(engine.pid)) as refused:
+        launch(STANDIN)
+    assert refused.value.exit_code == 2
+    assert attach(engine.session_dir.name).pid == engine.pid
+    stop(engine)
+
+
+def test_nonsense_commands_get_a_sentence(engine: EngineHandle) -> None:
+    for command in ({"cmd": "fly"}, {}, {"cmd": 7}, {"cmd": "run", "options": {"model": "no-such-model"}}):
+        reply = engine.send(command, timeout_s=5.0)
+        assert not reply["ok"] and len(reply["error"]) > 10
+    reply = engine.send({"cmd": "run", "options": {"from_stage": "bench", "to_stage": "export"}}, timeout_s=5.0)
+    assert "begin at bench" in reply["error"]
+    stop(engine)
+
+
+def test_kill_minus_nine_of_the_engine_leaves_a_session_that_opens_and_no_process(engine: EngineHandle) -> None:
+    wait_for(lambda: sum(isinstance(e, ev.Heat) for e in events_of(engine)) > 3)
+    engine.send({"cmd": "keep"})
+    processes = family(engine.pid)
+    died = time.monotonic()
+    os.kill(engine.pid, signal.SIGKILL)
+    wait_for(lambda: gone(processes))
+    opened = archive.open_session(engine.session_dir)
+    assert opened.record.recovered
+    assert died - opened.events[-1].t < 2.0
+    # The lock died with its owner: the phone can be taken again at once.
+    stop(launch(STANDIN))
+
+
+def test_kill_minus_nine_of_the_viewer_leaves_the_engine_running(places: Path) -> None:
+    script = (
+        "import sys, time\n"
+        "from mtplab.engine.client import launch\n"
+        "from mtplab.engine.options import EngineOptions\n"
+        "print(launch(EngineOptions(standin='normal')).session_dir, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    viewer = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert viewer.stdout is not None
+    session = Path(viewer.stdout.readline().strip())
+    os.kill(viewer.pid, signal.SIGKILL)
+    viewer.wait()
+    handle = attach(session.name)
+    before = len(events_of(handle))
+    wait_for(lambda: len(events_of(handle)) > before)
+    stop(handle)
+
+
+def test_without_phone_and_standin_there_is_one_sentence_and_exit_code_2(
+    places: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with PrivateServer() as server:
+        # To the engine this is the user's server; nothing is attached to it.
+        monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(server.port))
+        with pytest.raises(EngineError, match="No phone is attached") as refused:
+            launch(EngineOptions())
+        assert server.version() is not None
+    assert refused.value.exit_code == 2
+    assert "\n" not in str(refused.value)
+
+
+def test_without_any_adb_there_is_one_sentence_and_exit_code_2(
+    places: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MTPLAB_ADB", "/nowhere/adb")
+    with pytest.raises(EngineError, match="MTPLAB_ADB names /nowhere/adb") as refused:
+        launch(STANDIN)
+    assert refused.value.exit_code == 2
