@@ -32,8 +32,9 @@ class Holder(msgspec.Struct, frozen=True):
 def runtime_dir() -> Path:
     """Where locks live: `MTPLAB_RUNTIME`, else the user's runtime folder, else the cache; created, mode 0700."""
     named = os.environ.get("MTPLAB_RUNTIME")
-    runtime, cache = platformdirs.user_runtime_path("mtplab"), platformdirs.user_cache_path("mtplab") / "runtime"
-    places = [Path(named)] if named else [runtime, cache]
+    places = [Path(named)] if named else [platformdirs.user_cache_path("mtplab") / "runtime"]
+    if not named and os.environ.get("XDG_RUNTIME_DIR"):
+        places.insert(0, platformdirs.user_runtime_path("mtplab"))
     problem: OSError | None = None
     for place in places:
         try:

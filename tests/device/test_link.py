@@ -1,0 +1,317 @@
+"""The link over the real adb: ends are proven, nothing truncated is called finished, nothing is left running."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from mtplab.device import shell
+from mtplab.device.adb import AdbServer, PrivateServer
+from mtplab.device.errors import Cancelled, CommandFailed, DeviceError, DeviceGone
+from mtplab.device.link import Link, connect, list_devices
+from mtplab.device.standin_host import StandinProcess
+
+FOLDER = "/data/local/tmp/mtplab"
+
+
+def processes(standin: StandinProcess) -> list[int]:
+    """The stand-in's own list of device processes, once it has had a moment to collect the dead."""
+    deadline = time.monotonic() + 5
+    while (left := standin.control("status")["processes"]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return list(left)
+
+
+def wait_for_identity(stream: shell.Stream) -> shell.Identity:
+    deadline = time.monotonic() + 10
+    while stream.identity is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert stream.identity is not None
+    return stream.identity
+
+
+# --- commands ---------------------------------------------------------------------------------------------------
+
+
+def test_output_errors_and_exit_code_are_kept_apart(link: Link) -> None:
+    result = link.run("echo out; echo err >&2; exit 7")
+    assert (result.stdout, result.stderr, result.exit_code) == ("out\n", "err\n", 7)
+
+
+def test_input_reaches_the_command_and_ends(link: Link) -> None:
+    assert link.run(["cat"], stdin=b"a\nb").stdout == "a\nb"
+    assert link.run(["cat"]).stdout == ""
+
+
+def test_check_turns_a_bad_exit_into_a_sentence(link: Link) -> None:
+    with pytest.raises(CommandFailed) as failed:
+        link.run(["cat", "/data/local/tmp/none"], check=True)
+    assert "`cat` failed on" in str(failed.value)
+    assert "No such file" in str(failed.value)
+    assert failed.value.exit_code == 1
+
+
+def test_a_command_that_takes_too_long_is_ended_on_the_phone_too(link: Link, standin: StandinProcess) -> None:
+    with pytest.raises(CommandFailed, match=r"did not finish within 0\.5 s"):
+        link.run("sleep 60", timeout_s=0.5)
+    assert processes(standin) == []
+
+
+def test_much_output_is_refused_and_the_command_ended(link: Link, standin: StandinProcess) -> None:
+    connection = link._shell(["cat", "/dev/zero"])
+    with pytest.raises(CommandFailed, match="printed too much"):
+        shell.run(link, connection, "`cat`", 20, limit_bytes=1 << 20)
+    assert processes(standin) == []
+
+
+def test_threads_share_a_link(link: Link) -> None:
+    answers: dict[int, str] = {}
+
+    def ask(i: int) -> None:
+        answers[i] = link.run(["echo", str(i)]).stdout
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == {i: f"{i}\n" for i in range(8)}
+
+
+def test_a_command_longer_than_adb_carries_is_refused_before_it_is_sent(link: Link) -> None:
+    with pytest.raises(CommandFailed, match="too long for adb"):
+        link.run(["echo", "x" * 70_000])
+
+
+# --- streams ----------------------------------------------------------------------------------------------------
+
+
+def test_lines_come_with_their_arrival_times_and_the_end_is_proven(link: Link) -> None:
+    began = time.monotonic()
+    with link.stream("echo one; sleep 0.3; echo two >&2; sleep 0.1; printf three; exit 5") as stream:
+        lines = list(stream)
+        assert stream.wait() == 5
+    by_text = {line.text: line for line in lines}
+    assert {text: line.stream for text, line in by_text.items()} == {
+        "one": "stdout", "two": "stderr", "three": "stdout",
+    }  # fmt: skip
+    assert began < by_text["one"].t < by_text["two"].t < by_text["three"].t <= time.monotonic()
+    assert by_text["two"].t - by_text["one"].t > 0.1  # stamped on arrival, not when the list was made
+
+
+def test_lines_can_be_had_in_the_reading_thread(link: Link) -> None:
+    seen: list[tuple[str, str]] = []
+    stream = link.stream(["echo", "hello"], on_line=lambda kind, text, t: seen.append((kind, text)))
+    assert stream.wait(10) == 0
+    assert seen == [("stdout", "hello")]
+
+
+def test_a_failing_callback_reaches_the_one_who_waits(link: Link, standin: StandinProcess) -> None:
+    def fail(kind: str, text: str, t: float) -> None:
+        raise RuntimeError("disk full")
+
+    with pytest.raises(RuntimeError, match="disk full"), link.stream("echo x; sleep 60", on_line=fail) as stream:
+        stream.wait(10)
+    assert processes(standin) == []
+
+
+@pytest.mark.parametrize(
+    "command", [["sleep", "60"], "sleep 60; echo never", "trap '' HUP TERM INT; while :; do sleep 0.1; done"]
+)
+def test_cancel_leaves_no_process_on_the_phone(link: Link, standin: StandinProcess, command: list[str] | str) -> None:
+    stream = link.stream(command)
+    identity = wait_for_identity(stream)
+    assert identity.pid in standin.control("status")["processes"]
+    assert stream.cancel() is True
+    assert processes(standin) == []
+    with pytest.raises(Cancelled):
+        stream.wait()
+
+
+def test_leaving_the_block_cancels(link: Link, standin: StandinProcess) -> None:
+    with link.stream(["sleep", "60"]) as stream:
+        wait_for_identity(stream)
+    assert processes(standin) == []
+
+
+def test_a_process_of_the_same_number_that_is_not_ours_is_left_alone() -> None:
+    """The script that ends processes, on this machine's own shell and /proc."""
+    script = shell._END.format(pid=os.getpid(), start="1")
+    done = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True)
+    assert done.stdout == "ended\n"  # and this process lives to say so
+
+
+def test_a_cable_pulled_in_the_middle_is_never_a_finished_command(link: Link, standin: StandinProcess) -> None:
+    stream = link.stream("echo one; printf torn; sleep 60; echo never")
+    wait_for_identity(stream)
+    first = next(iter(stream))
+    standin.control("unplug")
+    with pytest.raises(DeviceGone, match="cannot be called finished"):
+        list(stream)
+    assert (first.text, stream.torn, stream.exit_code) == ("one", "torn", None)
+    with pytest.raises(DeviceError):
+        link.run(":", timeout_s=3)
+    standin.control("plug")
+    assert link.wait_for_return(10) >= 0
+    assert stream.cancel() is True  # tidies up what the loss may have left
+    assert processes(standin) == []
+
+
+def test_run_during_a_pulled_cable_is_gone_and_not_short(link: Link, standin: StandinProcess) -> None:
+    timer = threading.Timer(0.5, lambda: standin.control("unplug 0.3"))
+    timer.start()
+    with pytest.raises(DeviceGone, match="was lost while"):
+        link.run("echo partial; sleep 20")
+    timer.join()
+    link.wait_for_return(10)
+
+
+# --- files ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def blob(tmp_path: Path) -> Path:
+    path = tmp_path / "a model.tflite"
+    path.write_bytes(os.urandom(3_000_000))
+    return path
+
+
+def test_a_push_is_verified_and_an_equal_hash_is_skipped(link: Link, blob: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    dst = f"{FOLDER}/it's a model.tflite"
+    first = link.push(blob, dst, lambda done, total: seen.append((done, total)))
+    assert first.sha256 == hashlib.sha256(blob.read_bytes()).hexdigest() == link.sha256(dst)
+    assert (first.skipped, first.bytes, seen[-1]) == (False, 3_000_000, (3_000_000, 3_000_000))
+    assert link.push(blob, dst).skipped is True
+
+
+def test_a_changed_file_of_equal_size_and_date_is_pushed_again(link: Link, blob: Path) -> None:
+    dst = f"{FOLDER}/same-size.bin"
+    link.push(blob, dst)
+    date = blob.stat().st_mtime
+    blob.write_bytes(os.urandom(3_000_000))
+    os.utime(blob, (date, date))
+    again = link.push(blob, dst)
+    assert (again.skipped, link.sha256(dst)) == (False, again.sha256)
+
+
+def test_an_interrupted_push_starts_again_and_leaves_no_part(link: Link, standin: StandinProcess, blob: Path) -> None:
+    totals: list[int] = []
+    pulled: list[int] = []
+
+    def pull_once(done: int, total: int) -> None:
+        totals.append(done)
+        if not pulled and done > total // 3:
+            pulled.append(done)
+            standin.control("unplug 0.5")
+
+    blob.write_bytes(os.urandom(20_000_000))
+    result = link.push(blob, f"{FOLDER}/interrupted.bin", pull_once)
+    assert result.attempts == 2
+    assert totals.count(65536) == 2  # it began anew
+    assert link.sha256(result.dst) == result.sha256
+    assert link.run(f"ls {FOLDER}/*.part-*").stdout == ""
+
+
+def test_cancelled_and_refused_pushes_leave_nothing(link: Link, blob: Path, tmp_path: Path) -> None:
+    with pytest.raises(Cancelled):
+        link.push(blob, f"{FOLDER}/cancelled.bin", cancel=lambda: True)
+    assert "cancelled" not in link.run(["ls", FOLDER]).stdout
+    with pytest.raises(CommandFailed, match="no absolute"):
+        link.push(blob, "relative/path")
+    with pytest.raises(CommandFailed, match="cannot be read"):
+        link.push(tmp_path / "none", f"{FOLDER}/x")
+    with pytest.raises(CommandFailed):
+        link.push(blob, "/system/bin/x")
+
+
+def test_a_phone_without_space_refuses_before_a_byte_is_sent(link: Link, blob: Path) -> None:
+    link.free_bytes = lambda path: 1_000_000  # type: ignore[method-assign]
+    with pytest.raises(CommandFailed, match=r"needs 3\.0 MB, but .* has 1\.0 MB free"):
+        link.push(blob, f"{FOLDER}/full.bin")
+
+
+# --- servers and devices ----------------------------------------------------------------------------------------
+
+
+def test_the_list_names_the_stand_in_as_simulated(standin: StandinProcess, link: Link) -> None:
+    (entry,) = list_devices(standin.server)
+    assert (entry.serial, entry.state, entry.simulated, entry.wireless) == (link.serial, "device", True, False)
+
+
+def test_what_is_not_attached_is_said_to_be_so(standin: StandinProcess) -> None:
+    with pytest.raises(DeviceGone, match="NO-SUCH-PHONE is not attached"):
+        Link(standin.server, "NO-SUCH-PHONE").run(":")
+    with pytest.raises(DeviceGone, match="could not connect"):
+        connect(standin.server, "127.0.0.1:1")
+
+
+def test_no_server_is_a_sentence_and_none_is_started_behind_ones_back() -> None:
+    server = AdbServer.users()
+    with pytest.raises(DeviceGone, match="No adb server answers"):
+        list_devices(server)
+    assert server.version() is None
+
+
+def test_a_private_server_takes_its_process_and_its_folder_with_it() -> None:
+    with PrivateServer() as server:
+        home, pid = server.home, server.pid
+        assert server.version() is not None
+        assert server.public_key_path.is_file()
+        assert pid is not None
+    assert not home.exists()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_a_new_phone_waits_for_allow_and_says_so() -> None:
+    with StandinProcess(scenario="unauthorised", allow=False) as phone:
+        (entry,) = list_devices(phone.server)
+        assert entry.state == "unauthorized"
+        assert "tap Allow" in entry.cure
+        with pytest.raises(DeviceGone, match="not allowed this computer"):
+            phone.link().run(":")
+        phone.control("allow")
+        phone.link().wait_for_return(10)
+        assert phone.link().run(["echo", "in"]).stdout == "in\n"
+
+
+def test_an_unknown_scenario_is_one_sentence_that_names_the_known_ones() -> None:
+    said = r"unknown scenario 'nonsense': there are .*normal"
+    with pytest.raises(DeviceError, match=said), StandinProcess("nonsense"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("problem", "kind"),
+    [
+        (EOFError("x"), DeviceGone), (OSError("x"), DeviceGone), (AssertionError(), DeviceGone),
+        (ValueError("x"), DeviceGone), (TimeoutError(), DeviceGone),
+    ],
+)  # fmt: skip
+def test_odd_failures_of_the_library_become_sentences(problem: Exception, kind: type[DeviceError]) -> None:
+    from mtplab.device import link as module
+
+    with pytest.raises(kind) as failed, module._translated("PHONE", "testing"):
+        raise problem
+    assert str(failed.value).endswith(".")
+    assert "PHONE" in str(failed.value)
+
+
+def test_adbs_own_words_are_sorted_into_gone_and_refused() -> None:
+    from adbutils import AdbError
+
+    from mtplab.device import link as module
+
+    for said, kind in (
+        ("device offline", DeviceGone), ("device unauthorized.", DeviceGone), ("", DeviceGone),
+        ("device 'X' not found", DeviceGone), ("closed", CommandFailed),
+    ):  # fmt: skip
+        with pytest.raises(kind), module._translated("PHONE", "testing"):
+            raise AdbError(said)

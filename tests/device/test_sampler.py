@@ -1,0 +1,94 @@
+"""The sampler against the stand-in: every sample was sent once, gaps are told, nothing stays on the phone."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import pytest
+
+from mtplab.device.link import Link
+from mtplab.device.sampler import Sampler
+from mtplab.device.standin_host import StandinProcess
+from mtplab.device.thermal import ThermalSample, ThermalService, hottest_die
+
+
+def wait_until(condition: object, seconds: float = 15) -> None:
+    assert callable(condition)
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert condition()
+
+
+def test_five_seconds_of_samples_with_a_pulled_cable_in_the_middle(link: Link, standin: StandinProcess) -> None:
+    samples: list[ThermalSample] = []
+    services: list[ThermalService] = []
+    gaps: list[tuple[str, float]] = []
+    lost: list[str] = []
+    sampler = Sampler(
+        link, 10, samples.append, on_gap=lambda why, s: gaps.append((why, s)), on_status=services.append,
+        on_lost=lost.append,
+    )  # fmt: skip
+    with sampler:
+        wait_until(lambda: len(samples) >= 15)
+        standin.control("unplug 0.7")
+        wait_until(lambda: gaps != [])
+        before = len(samples)
+        wait_until(lambda: len(samples) >= before + 15 and services != [])
+        cost = sampler.cost
+    assert len(lost) == len(gaps) == 1
+    assert gaps[0][1] > 0.5
+    assert "lost" in gaps[0][0]
+    # None invented, none twice: numbers without holes, host time strictly rising, device time never falling
+    # (the stand-in's own uptime moves in steps).
+    assert [sample.seq for sample in samples] == list(range(len(samples)))
+    uptimes = [sample.device_uptime_s for sample in samples]
+    assert all(a is not None and b is not None and a <= b for a, b in itertools.pairwise(uptimes))
+    assert all(a.t < b.t for a, b in itertools.pairwise(samples))
+    assert (cost.frames_rejected, cost.duplicates_dropped) == (0, 0)
+    assert cost.bytes_per_s is not None
+    assert cost.interval_median_s is not None
+    assert services[0].skin_c is not None
+    assert standin_is_idle(standin)
+
+
+def standin_is_idle(standin: StandinProcess) -> bool:
+    deadline = time.monotonic() + 5
+    while standin.control("status")["processes"] and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return standin.control("status")["processes"] == []
+
+
+def test_heat_on_the_phone_is_heat_in_the_samples(link: Link, standin: StandinProcess) -> None:
+    samples: list[ThermalSample] = []
+    with Sampler(link, 5, samples.append):
+        wait_until(lambda: samples != [])
+        standin.control("load BIG 1.0")
+        try:
+            first = hottest_die(samples[0])
+            assert first is not None
+            wait_until(lambda: (hottest_die(samples[-1]) or ("", 0.0))[1] > first[1] + 1.0)
+        finally:
+            standin.control("load BIG auto")
+    assert {name for name, value in samples[-1].zones.items() if value is None}  # a denied zone is None, not 0
+    assert all(clock.max_khz for clock in samples[-1].clocks_khz.values())
+
+
+def test_a_callback_that_fails_stops_the_sampler_and_is_told(link: Link, standin: StandinProcess) -> None:
+    def fail(sample: ThermalSample) -> None:
+        raise RuntimeError("journal closed")
+
+    sampler = Sampler(link, 10, fail).start()
+    wait_until(lambda: sampler.problem is not None)
+    with pytest.raises(RuntimeError, match="journal closed"):
+        sampler.stop()
+    assert standin_is_idle(standin)
+
+
+def test_a_phone_that_was_never_there_is_lost_from_the_start(standin: StandinProcess) -> None:
+    lost: list[str] = []
+    with Sampler(Link(standin.server, "NO-SUCH-PHONE"), 10, lambda sample: None, on_lost=lost.append):
+        wait_until(lambda: lost != [])
+    assert len(lost) == 1
+    assert "not attached" in lost[0]
