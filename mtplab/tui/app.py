@@ -258,7 +258,7 @@ class LabApp(App[int]):
             state=source.state,
             phase="replay" if live is None else "ended" if live.ended else "live",
             session=texts.clean(header.session if header is not None else source.session_dir.name, 80),
-            place=str(source.session_dir),
+            place=str(source.session_dir) if source.session_dir.is_dir() else "",
             t0=header.t0 if header is not None else source.state.t0 or 0.0,
             trail=source.trail(),
             paused=self.paused and live is not None,

@@ -21,7 +21,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     phase: Phase
     session: str = ""
     place: str = ""
-    """Folder of the session, for people."""
+    """Folder of the session, for people; empty where it is gone."""
     t0: float = 0.0
     trail: Sequence[Heat] = ()
     problem: str | None = None

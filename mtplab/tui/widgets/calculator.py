@@ -98,7 +98,7 @@ class CalculatorPane(Vertical, can_focus=True):
         if not self.query("#calculator-fields"):
             boxes: list[Label | Input] = []
             for name, label in FIELDS:
-                boxes += [Label(f"{label} "), Input(_typed(self.numbers, name), name=name, compact=True)]
+                boxes += [Label(f"{label} "), Input(self._typed(name), name=name, compact=True)]
             await self.mount(Horizontal(*boxes, id="calculator-fields"), before=self.body)
         self.query(Input).first().focus()
 
@@ -119,7 +119,7 @@ class CalculatorPane(Vertical, can_focus=True):
         """Calculate while typing; an unfinished number waits."""
         event.stop()
         name = event.input.name or ""
-        if event.value == _typed(self.numbers, name):
+        if event.value == self._typed(name):
             return
         try:
             value: float | int = int(event.value) if name == "gamma" else float(event.value)
@@ -135,6 +135,11 @@ class CalculatorPane(Vertical, can_focus=True):
         self.numbers = msgspec.structs.replace(self.numbers, **changed)
         if self._view is not None:
             self.body.show(self._view)
+
+    def _typed(self, name: str) -> str:
+        """A field's text; of α the measured one, from which nudging then begins."""
+        value = getattr(self.numbers, name)
+        return f"{self._alpha() if value is None else value:g}"
 
     def _alpha(self) -> float:
         value = self._reckoned.answer.alpha.value if self._reckoned is not None else None
@@ -152,11 +157,6 @@ class CalculatorPane(Vertical, can_focus=True):
         elif event.key in ("escape", "enter"):
             event.stop()
             await self.close_fields()
-
-
-def _typed(numbers: Numbers, name: str) -> str:
-    value = getattr(numbers, name)
-    return "" if value is None else f"{value:g}"
 
 
 def _stepped(text: str, step: float, *, whole: bool) -> str:

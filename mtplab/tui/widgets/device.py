@@ -47,7 +47,12 @@ def device_rows(view: View, width: int, height: int) -> list[list[Part]]:
 def _link_rows(view: View, width: int) -> list[list[Part]]:
     state = view.state
     if view.phase == "ended":
-        text = f"The engine ended; the session is kept at {texts.clean(view.place)}.  e starts a new one · s opens it"
+        kept = (
+            f"the session is kept at {texts.clean(view.place)}"
+            if view.place
+            else "its session is gone: nothing but watching happened in it, so it was dropped"
+        )
+        text = f"The engine ended; {kept}.  e starts a new one{' · s opens it' if view.place else ''}"
         return wrapped(text, width, "bold $text-warning")
     if state.link in ("connected", "returned"):
         return []

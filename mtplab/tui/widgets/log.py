@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import ClassVar
 
+from rich.cells import cell_len
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -197,23 +198,32 @@ class LogPane(Vertical):
         return f"{mark}{line.n:>5} {texts.clock(view.since(line.t), milli=True)} {texts.clean(line.text, 2000)}"
 
     def _title(self, view: View) -> None:
-        log = self._log
-        if log is None:
-            title = "3 Benchmark log"
-        else:
-            out = log.total_lines - len(log.lines)
-            below = log.total_lines - self._last_n
-            state = "follow ●" if self.following else f"follow ○ {below:,} new below"
-            which = f" ({list(view.state.logs).index(log.log) + 1}/{len(view.state.logs)}, l next)"
-            title = (
-                f"3 Log · {texts.clean(log.graph, 40)} · requested {texts.clean(log.requested, 12).upper()}"
-                f"{which if len(view.state.logs) > 1 and log.log in view.state.logs else ''} · {state}"
-                f" · {log.total_lines:,} lines · {self._hidden:,} hidden{f' · {out:,} older' if out > 0 else ''}"
-            )
         room = max(10, self.size.width - 6)
+        forms = self._titles(view)
+        title = next((form for form in forms if cell_len(form) <= room), forms[-1])
         content = Content(texts.fit(title, room))
         if self._border_title is None or not content.is_same(self._border_title):
             self.border_title = content
+
+    def _titles(self, view: View) -> list[str]:
+        """The pane's title, the longest form first: which log, whether it follows, what is not seen of it."""
+        log = self._log
+        if log is None:
+            return ["3 Benchmark log"]
+        older, below = log.total_lines - len(log.lines), log.total_lines - self._last_n
+        state = "follow ●" if self.following else f"follow ○ {below:,} new below"
+        by = f" by “{texts.clean(self.needle, 20)}”" if self.needle else ""
+        counts = f"{log.total_lines:,} lines · {self._hidden:,} hidden{by}"
+        counts += f" · {older:,} older" if older > 0 else ""
+        names = list(view.state.logs)
+        which = f" {names.index(log.log) + 1}/{len(names)}" if len(names) > 1 and log.log in names else ""
+        asked = texts.clean(log.requested, 12).upper()
+        return [
+            f"3 Log · {texts.clean(log.graph, 40)} · requested {asked}{f' ({which[1:]}, l next)' if which else ''}"
+            f" · {state} · {counts}",
+            f"3 Log · {asked}{which} · {state} · {counts}",
+            f"3 Log {asked}{which} · {'●' if self.following else '○'} · {counts}",
+        ]
 
     # -- what keys do ----------------------------------------------------------
     def toggle_follow(self) -> None:

@@ -29,7 +29,7 @@ def results_line(view: View, width: int) -> Content:
     measured = state.configurations.get(DEPLOYED)
     if measured is None or not measured.figures:
         return Content.assemble(*texts.fit_parts([" ", (_nothing(view, measured), "$text-muted")], width))
-    for interval, words in ((True, True), (True, False), (False, True)):
+    for interval, words in ((True, True), (True, False), (False, True), (False, False)):
         parts = [*_figures(measured.figures, state, interval), *_rounds(measured, words), *_scenarios(state)]
         if texts.parts_len(parts) <= width:
             break
@@ -42,7 +42,12 @@ def _nothing(view: View, measured: ConfigurationView | None) -> str:
         return f"{rounds} rounds measured so far; figures come when all are in"
     if view.state.running:
         return "no figures yet: they come from the stage `measure`"
-    return "no figures: r runs the pipeline" if view.phase == "live" else "no figures in this session"
+    words = {
+        "live": "no figures yet: r runs the pipeline",
+        "connecting": "no figures yet",
+        "absent": "no figures yet",
+    }
+    return words.get(view.phase, "no figures in this session")
 
 
 def _figures(figures: dict[str, Figure], state: LabState, interval: bool) -> list[Part]:
