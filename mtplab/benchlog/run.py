@@ -96,7 +96,11 @@ class Run:
     exit_sign: Sign | None = None
     exit_code: int | None = None
     _kept: dict[str, int] = field(default_factory=dict)
-    _dashes: tuple[int, int, int] = (0, 0, 0)  # line of the last, how many in a row, how many the first time
+    _dashes: tuple[bool, int, int] = (
+        True,
+        0,
+        0,
+    )  # a line between, how many in a row, and the first time
 
     # ---- taking lines
 
@@ -115,6 +119,8 @@ class Run:
                     self.asks.setdefault((rule.weight, backend), number)
         if rule.cache:
             self.cold_init = rule.cache == "cold"
+        if rule.kind != "separator":
+            self._dashes = (True, *self._dashes[1:])
         handler = _HANDLERS.get(rule.kind)
         events = list(handler(self, sign, match)) if handler else []
         if rule.verdict or rule.why or rule.kind == "created":
@@ -237,12 +243,11 @@ class Run:
         yield Evidence(sign.line, sign.text, sign.rule.id)
 
     def _separator(self, sign: Sign, match: re.Match[str]) -> Iterable[Event]:
-        last, length, first = self._dashes
-        if sign.line == last + 1:
-            length += 1
-        else:
-            first, length = first or length, 1
-        self._dashes = (sign.line, length, first)
+        between, length, first = self._dashes
+        if between:
+            first, length = first or length, 0
+        length += 1
+        self._dashes = (False, length, first)
         # A BenchmarkInfo ends with its rule printed twice (twice as often as before, in a doubled log).
         if first and length >= 2 * first and "lm-info" in self.seen:
             self.closed = True

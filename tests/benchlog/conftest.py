@@ -76,7 +76,7 @@ def differences() -> Any:
     return _differences
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def samples() -> list[Sample]:
     """All captured logs."""
     return SAMPLES
