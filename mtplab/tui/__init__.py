@@ -20,17 +20,12 @@ class LabOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Where the replay begins, in seconds."""
     serial: str | None = None
     theme: str | None = None
+    or_standin: bool = False
+    """Where no phone is ready, open on the stand-in instead, and say so."""
 
 
 def run(options: LabOptions) -> int:
-    """Open the lab and return the exit code once it is closed.
-
-    A session or engine named in `options` that is not there raises SessionError or EngineError before any drawing.
-    """
-    from mtplab.session import archive
-
-    if options.replay is not None:
-        archive.find(options.replay)
+    """Open the lab and return the exit code once it is closed; it says itself why it had to close."""
     from mtplab.tui.app import LabApp
 
     app = LabApp(options)

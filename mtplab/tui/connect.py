@@ -6,8 +6,11 @@ from typing import Protocol
 
 import msgspec
 
+from mtplab.engine.errors import EngineError
 from mtplab.tui import LabOptions
 from mtplab.tui.source import Engine
+
+NOT_READY = 2
 
 
 class Connected(msgspec.Struct, frozen=True):
@@ -15,6 +18,8 @@ class Connected(msgspec.Struct, frozen=True):
 
     engine: Engine
     owned: bool
+    note: str = ""
+    """What the person should know about how it was found."""
 
 
 class Connector(Protocol):
@@ -32,4 +37,10 @@ def connect(options: LabOptions) -> Connected:
     if options.attach is not None:
         return Connected(client.attach(options.attach or None), owned=False)
     wanted = EngineOptions(standin=options.standin, serial=options.serial, linger=True)
-    return Connected(client.launch(wanted), owned=True)
+    try:
+        return Connected(client.launch(wanted), owned=True)
+    except EngineError as error:
+        if not options.or_standin or options.standin is not None or error.exit_code != NOT_READY:
+            raise
+        note = f"No phone: {error} This is the stand-in Pixel: all of it is SIMULATED."
+        return Connected(client.launch(EngineOptions(standin="normal", linger=True)), owned=True, note=note)

@@ -123,7 +123,7 @@ def measured_events(t: float) -> list[ev.Event]:
                     configuration=name,
                     index=i + 1,
                     order=2 * i + j,
-                    marks=["hot_start"] if i == 4 else [],
+                    marks=["began-hot"] if i == 4 else [],
                     skin_before_c=38.0,
                     skin_max_c=39.2,
                     skin_after_c=39.0,
@@ -148,8 +148,8 @@ def measured_events(t: float) -> list[ev.Event]:
             t=t + 12,
             text="The head pays for templated text and costs in open-ended chat.",
             scenarios=[
-                {"name": "templated", "verdict": "pays", "speedup": 1.31},
-                {"name": "chat", "verdict": "costs", "speedup": 0.94},
+                {"class": "templated", "says": "pays", "speedup": 1.31},
+                {"class": "chat", "says": "costs", "speedup": 0.94},
             ],
             predicted={"draft_cost": 0.056, "verify_cost": 1.5, "speedup": 1.27},
         )

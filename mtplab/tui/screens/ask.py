@@ -58,8 +58,8 @@ def run_screen(recipes: tuple[str, ...]) -> AskScreen:
     return AskScreen(
         "Run the pipeline",
         (
-            Field("model", "model: tiny, smollm2 or a folder", defaults.model),
-            Field("head", "draft head: token_conditioned, recurrent or a file", defaults.head),
+            Field("model", "model: tiny (shipped)", defaults.model),
+            Field("head", "draft head: token_conditioned or recurrent_residual", defaults.head),
             Field("recipe", f"recipe: {', '.join(recipes)}" if recipes else "recipe", defaults.recipe),
             Field("rounds", "rounds of each configuration (at least 5)", str(defaults.rounds)),
         ),

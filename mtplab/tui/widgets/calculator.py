@@ -188,6 +188,7 @@ def answer_rows(numbers: Numbers, reckoned: Reckoned, hint: str, width: int) -> 
     rounds = f" · {sum(numbers.counts)} rounds" if numbers.counts else ""
     gain = answer.speedup_interval
     between = f" [{gain.low:.2f}–{gain.high:.2f}]" if gain.low is not None and gain.high is not None else ""
+    over = f"  o {numbers.overhead:.2g}" if numbers.overhead else ""
     edge = f"{answer.break_even_alpha:.2f}" if answer.break_even_alpha is not None else "never"
     best = f"{answer.best_gamma} ({answer.best_speedup:.2f}×)" if answer.best_gamma else "0 (do not draft)"
     rows: list[list[Part]] = [
@@ -200,7 +201,8 @@ def answer_rows(numbers: Numbers, reckoned: Reckoned, hint: str, width: int) -> 
         [("τ ", "bold"), f"{answer.expected_tokens:.2f} tokens/round{rounds}"],
         [
             ("c ", "bold"),
-            f"{numbers.draft_cost:.3g}  r({answer.gamma + 1}) {numbers.verify_cost:.3g}  K {answer.round_cost:.2f}",
+            f"{numbers.draft_cost:.3g}  r({answer.gamma + 1}) {numbers.verify_cost:.3g}{over}",
+            f"  K {answer.round_cost:.2f}",
         ],
         [("S ", "bold"), (f"{answer.speedup:.2f}×{between} {answer.verdict}", style)],
         [f"best γ {best} · break-even α {edge}"],

@@ -12,7 +12,6 @@ from mtplab.tui.texts import Part
 from mtplab.tui.view import View
 from mtplab.tui.widgets.pane import Painted
 
-HOT_MARKS = ("hot", "throttle")
 PAYS = {"pays": "$text-success", "breaks even": "$text-warning", "costs": "$text-error"}
 
 
@@ -76,10 +75,13 @@ def _throughput(fig: Figure | None) -> str:
 
 
 def _rounds(measured: ConfigurationView, words: bool) -> list[Part]:
-    hot = sum(1 for r in measured.rounds if any(m.startswith(HOT_MARKS) for m in r.marks))
+    marked = [r for r in measured.rounds if r.marks]
     total = len(measured.rounds)
-    parts: list[Part] = [f" · {total - hot}/{total}{' rounds' if words else ''}"]
-    return [*parts, (f", {hot} hot{' (kept apart)' if words else ''}", "$text-warning")] if hot else parts
+    parts: list[Part] = [f" · {total - len(marked)}/{total}{' rounds' if words else ''}"]
+    if not marked:
+        return parts
+    why = ", ".join(sorted({texts.clean(m, 20) for r in marked for m in r.marks}))
+    return [*parts, (f", {len(marked)} {why}{' (kept apart)' if words else ''}", "$text-warning")]
 
 
 def _scenarios(state: LabState) -> list[Part]:
@@ -87,7 +89,6 @@ def _scenarios(state: LabState) -> list[Part]:
         return []
     groups: dict[str, list[str]] = {}
     for scenario in state.conclusion.scenarios:
-        verdict = texts.clean(scenario.get("verdict") or texts.UNKNOWN, 16)
-        name = scenario.get("name") or scenario.get("class") or scenario.get("scenario") or "?"
-        groups.setdefault(verdict, []).append(texts.clean(name, 24))
-    return [(f" · {verdict}: {', '.join(names)}", PAYS.get(verdict, "")) for verdict, names in groups.items()]
+        says = texts.clean(scenario.get("says") or texts.UNKNOWN, 16)
+        groups.setdefault(says, []).append(texts.clean(scenario.get("class") or "?", 24))
+    return [(f" · {says}: {', '.join(names)}", PAYS.get(says, "")) for says, names in groups.items()]
