@@ -252,6 +252,10 @@ class PipelineRun:
             "tokenizer": self._store.path(self._results["freeze"].artefacts["tokenizer.json"].sha256),
             "prompts": Path(params_for("freeze", self._parameters)["prompts"]["path"]),
         }
+        # Real inputs of every signature: benchmark_model must not be fed random bytes.
+        self._context.files |= {
+            name: self._store.path(ref.sha256) for name, ref in self._results["acceptance"].artefacts.items()
+        }
         self._context.figures["sizes"] = {
             f"{name}_bytes": self._context.files[name].stat().st_size for name in ("backbone", "head")
         }

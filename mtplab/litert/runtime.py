@@ -136,6 +136,17 @@ class LiteRtBackbone:
                 for key, buffer in cache.items():
                     buffer.write(np.zeros(self._cache_shapes[key], np.float32))
 
+    def caches(self) -> dict[str, Floats]:
+        """A copy of every cache tensor, by name, in its static shape."""
+        return {
+            key: buffer.read(int(np.prod(self._cache_shapes[key])), np.float32).reshape(self._cache_shapes[key])
+            for key, buffer in self._front.items()
+        }
+
+    def input_shape(self, signature: str, name: str) -> tuple[int, ...]:
+        """Static shape of one input of one signature."""
+        return self._signatures[signature].input_shapes[name]
+
     def prefill(self, tokens: Sequence[int]) -> tuple[Floats, Floats]:
         """Consume a prompt from position 0; returns logits[V] and hidden[D] of its last token.
 

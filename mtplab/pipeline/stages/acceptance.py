@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from mtplab.litert.inputs import write_inputs
 from mtplab.litert.runtime import LiteRtBackbone, LiteRtHead
 from mtplab.model.sources import END_OF_TEXT_ID
 from mtplab.pipeline.job import Emitter, Job, Output, StageFailed
@@ -62,7 +63,7 @@ class Perplexity(msgspec.Struct, frozen=True):
 
 
 def run(job: Job, emit: Emitter) -> Output:
-    """No artefact; figures of the float and the deployed pair and their paired difference."""
+    """Figures of the float and the deployed pair and their paired difference; artefacts are inputs for the bench."""
     settings = job.settings(Settings)
     tokenizer = job.input("tokenizer.json")
     backbone = LiteRtBackbone(job.input("float_backbone.tflite"), settings.threads)
@@ -76,6 +77,7 @@ def run(job: Job, emit: Emitter) -> Output:
     head = LiteRtHead(job.input("head.tflite"), settings.threads)
     after = _rounds(backbone, head, texts, emit, len(texts), total, "deployed")
     exact = exactness(backbone, texts, after)
+    bench_inputs = write_inputs(backbone, head, texts[0].tokens[: texts[0].split], job.output("."))
     gamma = settings.gamma
     delta = delta_alpha([one.counts(gamma) for one in before], [one.counts(gamma) for one in after])
     figures = {
@@ -91,6 +93,7 @@ def run(job: Job, emit: Emitter) -> Output:
             "deployed": msgspec.to_builtins(perplexity(backbone, texts)),
         },
         "exactness": exact,
+        "bench_inputs": bench_inputs,
         "limit": -settings.alpha_drop_limit,
         "prompt_set": settings.acceptance_prompts["name"],
         "prompts": len(texts),
@@ -99,7 +102,10 @@ def run(job: Job, emit: Emitter) -> Output:
     fault = verdict(settings, delta, exact)
     if fault is not None:
         raise StageFailed(fault, figures, records)
-    return Output(figures=figures, records=records, summary=_sentence(before, after, delta, gamma))
+    files = tuple(sorted({row["artefact"] for rows in bench_inputs.values() for row in rows}))
+    return Output(
+        figures=figures, artefacts=files, records=records, summary=_sentence(before, after, delta, gamma)
+    )
 
 
 def _rounds(

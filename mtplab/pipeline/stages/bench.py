@@ -100,11 +100,9 @@ def _bench(context: DeviceContext, index: int, job: Job) -> dict[str, Any]:
 
 
 def _inputs(context: DeviceContext, job: Job) -> tuple[InputFile, ...]:
-    """Real inputs of this signature, where the push stage brought them."""
-    found: list[InputFile] = []
-    for spec in context.figures.get("inputs", {}).get(job.graph, []):
-        found.append(InputFile(spec["name"], tuple(spec["shape"]), context.pushed[spec["artefact"]]))
-    return tuple(found)
+    """Real inputs of this signature, in its own order, from where the push stage brought them."""
+    rows = context.figures["acceptance"]["bench_inputs"][job.graph]
+    return tuple(InputFile(row["name"], tuple(row["shape"]), context.pushed[row["artefact"]]) for row in rows)
 
 
 def _read(context: DeviceContext, job: Job, log: str, file: str, command: list[str]) -> Reading:

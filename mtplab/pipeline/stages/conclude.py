@@ -56,7 +56,7 @@ def _summary(context: DeviceContext, state: LabState, rounds: Sequence[ev.RoundM
     if sizes.get("head_bytes") and sizes.get("backbone_bytes"):
         summary["head_bytes"] = sizes["head_bytes"]
         summary["backbone_bytes"] = sizes["backbone_bytes"]
-    change = context.figures.get("acceptance", {}).get("alpha_change")
+    change = context.figures.get("acceptance", {}).get("delta_alpha")
     if isinstance(change, dict) and None not in (change.get("low"), change.get("value"), change.get("high")):
         summary["alpha_change"] = (change["low"], change["value"], change["high"])
     return summary

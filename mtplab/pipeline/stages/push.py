@@ -9,13 +9,16 @@ from mtplab.device import paths
 from mtplab.device.errors import Cancelled, DeviceError
 from mtplab.pipeline.device_stage import DeviceContext, Outcome, StageCancelled, StageFailed
 
-# What is on the phone is named by content, so that two recipes can lie side by side and never be mixed up.
 _SUFFIXES = {"backbone": ".tflite", "head": ".tflite", "tokenizer": ".json", "prompts": ".jsonl"}
 
 
 def device_path(name: str, sha256: str) -> str:
-    """Where an artefact of that content lies on the phone."""
-    return f"{paths.MODELS_DIR}/{name}-{sha256[:12]}{_SUFFIXES.get(name, '')}"
+    """Where an artefact of that content lies on the phone.
+
+    Named by content, so that two recipes can lie side by side and are never mixed up.
+    """
+    folder = paths.INPUTS_DIR if name.startswith("input-") else paths.MODELS_DIR
+    return f"{folder}/{name.removesuffix('.bin')}-{sha256[:12]}{_SUFFIXES.get(name, '.bin')}"
 
 
 def run(context: DeviceContext) -> Outcome:
