@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from mtplab.session.text import clean_text
+
 
 class DeviceError(Exception):
-    """Anything about the phone or adb that stops an operation; `str()` is a sentence for a person."""
+    """Anything about the phone or adb that stops an operation; `str()` is a sentence for a person.
+
+    Sentences quote what phones and adb said; escapes and control characters are taken out here, once for all.
+    """
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(clean_text(sentence, 2000))
 
 
 class DeviceGone(DeviceError):

@@ -17,6 +17,7 @@ from mtplab.device.adb import AdbServer
 from mtplab.device.errors import CommandFailed, DeviceBusy, DeviceError, DeviceGone
 from mtplab.device.shell import Command, CommandResult, OnLine, ShellConnection, Stream
 from mtplab.device.transfer import PushResult
+from mtplab.session.text import clean_text
 
 __all__ = [
     "CommandFailed", "CommandResult", "DeviceBusy", "DeviceEntry", "DeviceError", "DeviceGone", "Link",
@@ -47,7 +48,7 @@ _STATES = {
     "host": ("is a host, not a phone", "Choose another device."),
     "detached": ("detached from adb", "Attach it again: adb attach."),
 }
-_LISTED = re.compile(r"^(\S+)[ \t]+(no permissions\b[^;]*(?:;[^\]]*\]?)?|[a-z]+)(?:[ \t]+(.*))?$")
+_LISTED = re.compile(r"^([!-~]+)[ \t]+(no permissions\b[^;]*(?:;[^\]]*\]?)?|[a-z]+)(?:[ \t]+(.*))?$")
 _WIRELESS = re.compile(r"(:\d{1,5}|\._adb(-tls-connect)?\._tcp\.?)$")
 _LOOPBACK = re.compile(r"^(127\.\d+\.\d+\.\d+|localhost|\[::1\]):\d+$")
 
@@ -83,8 +84,9 @@ def parse_devices(text: str) -> list[DeviceEntry]:
             continue  # prose, not a device
         meaning, cure = _STATES.get(state, (f"in a state unknown to this program: {state}", "Replug the cable."))
         tags = dict(tag.split(":", 1) for tag in rest.split() if ":" in tag)
+        model = clean_text(tags["model"], 64) if "model" in tags else None
         wireless = bool(_WIRELESS.search(serial)) and not _LOOPBACK.match(serial)
-        found.append(DeviceEntry(serial, state, meaning, cure, wireless, tags.get("model")))
+        found.append(DeviceEntry(serial, state, meaning, cure, wireless, model))
     return found
 
 

@@ -16,6 +16,7 @@ import msgspec
 import platformdirs
 
 from mtplab.device.errors import DeviceBusy, DeviceError
+from mtplab.session import paths
 
 _TRIES = 5  # another process's momentary look at the lock must not read as "busy"
 
@@ -30,22 +31,15 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 def runtime_dir() -> Path:
-    """Where locks live: `MTPLAB_RUNTIME`, else the user's runtime folder, else the cache; created, mode 0700."""
-    named = os.environ.get("MTPLAB_RUNTIME")
-    places = [Path(named)] if named else [platformdirs.user_cache_path("mtplab") / "runtime"]
-    if not named and os.environ.get("XDG_RUNTIME_DIR"):
-        places.insert(0, platformdirs.user_runtime_path("mtplab"))
-    problem: OSError | None = None
-    for place in places:
-        try:
-            place.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if os.access(place, os.W_OK):
-                return place
-        except OSError as failure:
-            problem = failure
-    raise DeviceError(
-        f"No folder for locks can be written ({problem or places[-1]}): set MTPLAB_RUNTIME to a folder of yours."
-    )
+    """The user's own folder for locks (`MTPLAB_RUNTIME` overrides it); DeviceError if it cannot be used."""
+    try:
+        place = paths.runtime_dir()
+        if place.stat().st_uid == os.getuid() and os.access(place, os.W_OK):
+            return place
+        problem = f"{place} belongs to somebody else"
+    except OSError as failure:
+        problem = str(failure)
+    raise DeviceError(f"No folder for locks can be used ({problem}): set MTPLAB_RUNTIME to a folder of yours.")
 
 
 def _key() -> bytes:
