@@ -176,6 +176,7 @@ class LabApp(EngineApp):
             place=str(source.session_dir) if source.session_dir.is_dir() else "",
             t0=header.t0 if header is not None else source.state.t0 or 0.0,
             trail=source.trail(),
+            problem=self.problem,
             paused=self.paused and live is not None,
             behind=live is not None and live.behind,
             record_only=self.replay is not None and self.replay.record_only,

@@ -38,7 +38,7 @@ class EngineApp(App[int]):
 
     def say(self, text: str, severity: SeverityLevel = "information") -> None:
         """A toast; never reads markup out of what it says."""
-        self.notify(text, severity=severity, markup=False)
+        self.notify(text, severity=severity, markup=False, timeout=15 if severity == "error" else 5)
 
     def connect_phone(self) -> None:
         """Start an engine for the phone."""
@@ -93,7 +93,11 @@ class EngineApp(App[int]):
         """Whether an engine listens; says so where none does."""
         listening = self.replay is None and self.live is not None and not self.live.ended
         if not listening:
-            why = "this is a replay: b goes back to the live bench" if self.replay else "no engine runs: e starts one"
+            why = "no engine runs: e starts one"
+            if self.replay is not None:
+                why = "this is a replay: b goes back to the live bench"
+            elif self.connecting:
+                why = "the engine is still starting"
             self.notify(f"Nothing to {what}: {why}.", severity="warning")
         return listening
 
@@ -108,9 +112,12 @@ class EngineApp(App[int]):
             reply = source.send(command)
         except EngineError as error:
             reply = {"ok": False, "error": str(error)}
-        text = said if reply.get("ok") else texts.clean(reply.get("error") or "The engine refused without a reason.")
-        if text:
-            self.call_from_thread(self.say, text, "information" if reply.get("ok") else "error")
+        refused = (
+            None if reply.get("ok") else texts.clean(reply.get("error") or "The engine refused without a reason.")
+        )
+        self.problem = refused  # stays in the stage pane when the toast has gone
+        if refused or said:
+            self.call_from_thread(self.say, refused or said, "error" if refused else "information")
 
     # -- ending ---------------------------------------------------------------
     async def action_quit(self) -> None:

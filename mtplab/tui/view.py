@@ -15,7 +15,7 @@ Phase = Literal["connecting", "absent", "live", "ended", "replay"]
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """A moment of the bench. `problem` is the sentence that says why no engine is there."""
+    """A moment of the bench. `problem` says why no engine is there, or what the engine refused last."""
 
     state: LabState
     phase: Phase

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from textual.content import Content
 
 from mtplab.session.events import Fact, Heat
-from mtplab.session.heat import hottest_die
+from mtplab.session.heat import DIE_ZONES, hottest_die
 from mtplab.session.state import STATUS_NAMES
 from mtplab.tui import texts
 from mtplab.tui.texts import Part
@@ -98,6 +98,11 @@ def heat_rows(view: View, width: int) -> list[list[Part]]:
     word, style = status_word(heat.status)
     room = "" if heat.headroom is None else f"  headroom {heat.headroom:.2f}"
     rows.append(["status ", (word, style), room])
+    die = hottest_die(heat.zones)
+    if die is not None:
+        rows.append(
+            ["hottest die ", (f"{texts.clean(die[0], 12)} {die[1]:.1f} °C", "bold"), f" {trend(view.trail, die[0])}"]
+        )
     since = view.state.throttled
     if since is not None:
         text = f" ▲ throttled since {texts.clock(view.since(since.t))}: {texts.clean(since.evidence, 80)} "
@@ -159,12 +164,12 @@ def resample(values: Sequence[float | None], count: int) -> list[float | None]:
 
 
 def zone_rows(trail: Sequence[Heat], heat: Heat | None, width: int) -> list[list[Part]]:
-    """Thermal zones in columns, the hottest first, with bars and trend; unreadable ones are named at the end."""
+    """Thermal zones in columns, dies first, with bars and trend; unreadable ones are named at the end."""
     if heat is None or not heat.zones:
         return []
     readable = {n: v for n, v in heat.zones.items() if v is not None}
     silent = sorted(n for n, v in heat.zones.items() if v is None)
-    names = sorted(readable, key=lambda n: -readable[n])
+    names = sorted(readable, key=_die_rank)  # a fixed order: zones that change places cannot be followed
     hottest = hottest_die(heat.zones)
     narrow = width < 60
     name_width = min(6 if narrow else 12, max((len(texts.clean(n)) for n in names), default=4))
@@ -185,6 +190,11 @@ def zone_rows(trail: Sequence[Heat], heat: Heat | None, width: int) -> list[list
         names_text = ", ".join(texts.clean(n, 20) for n in silent[:4])
         rows.append([(f"{len(silent)} unreadable: {names_text}", "$text-muted")])
     return rows
+
+
+def _die_rank(name: str) -> int:
+    ranks = [i for i, die in enumerate(DIE_ZONES) if name.lower().startswith(die.lower())]
+    return ranks[0] if ranks else len(DIE_ZONES)
 
 
 def _battery_row(facts: dict[str, Fact]) -> list[Part]:

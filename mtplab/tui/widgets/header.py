@@ -44,7 +44,8 @@ def _forms(view: View) -> list[list[Part]]:
     if identity.device_model is None:
         return [[name, ("no phone seen yet", "$text-muted")]]
     long: Part = f" · Android {system} · AICore {aicore}{recipe}{draft}{heat}"
-    mark = f"{aicore[:6]}…{aicore[-5:]}" if len(aicore) > 13 else aicore
+    whole = texts.clean(identity.aicore_version or "?", 200)
+    mark = f"{whole[:6]}…{whole[-5:]}" if len(whole) > 13 else whole
     middle: Part = f" · Android {system} · AICore {mark}{recipe}{draft}{heat}"
     short: Part = f" · A{system}{draft}{recipe}"
     shorter: Part = f" · A{system}{draft}"

@@ -126,6 +126,7 @@ class LogPane(Vertical):
         self._marked: frozenset[int] = frozenset()
         self._rows: deque[int] = deque(maxlen=VISIBLE_LOG_LINES)
         self._hidden = 0
+        self._said = ""
 
     def compose(self) -> ComposeResult:
         """Banner, lines, filter."""
@@ -149,8 +150,7 @@ class LogPane(Vertical):
         self.banner.styles.height = min(rows, 4 if self.content_size.height >= 11 else 2)
         self.banner.show(view)
         if log is None:
-            if self._log is not None or not self.text.line_count:
-                self._show_empty(view)
+            self._show_empty(view)
         elif log is not self._log or log.total_lines < self._last_n or _proof(log) != self._marked:
             self._rebuild(log, view)
         elif self.following:
@@ -164,11 +164,14 @@ class LogPane(Vertical):
         return state.logs.get(state.current_log) if state.current_log is not None else None
 
     def _show_empty(self, view: View) -> None:
-        self._log, self._last_n, self._marked = None, 0, frozenset()
+        waiting = "No benchmark log yet: the stage `bench` writes it." if view.state.running else "No benchmark log."
+        said = texts.clean(view.nothing() or waiting)
+        if self._log is None and said == self._said:
+            return
+        self._log, self._last_n, self._marked, self._said = None, 0, frozenset(), said
         self.text.clear()
         self._rows.clear()
-        waiting = "No benchmark log yet: the stage `bench` writes it." if view.state.running else "No benchmark log."
-        self.text.add([texts.clean(view.nothing() or waiting)])
+        self.text.add([f" {said}"])
 
     def _rebuild(self, log: LogView, view: View) -> None:
         self.text.clear()

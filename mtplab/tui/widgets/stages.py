@@ -31,7 +31,7 @@ def stage_rows(view: View, width: int, height: int) -> list[list[Part]]:
     state = view.state
     if state.run is None:
         hint = "No run yet.  r runs the pipeline." if view.phase == "live" else "Nothing was run in this session."
-        return [*wrapped(hint, width, "$text-muted"), *_last_message(state, width)]
+        return [*wrapped(hint, width, "$text-muted"), *_refusal(view, width), *_last_message(state, width)]
     stages = list(state.stages.values())
     ending = end_rows(view, width)
     room = max(3, height - len(ending))
@@ -116,7 +116,13 @@ def end_rows(view: View, width: int) -> list[list[Part]]:
         rows += wrapped(texts.clean(state.conclusion.text, 600), width, "bold")
     for pitfall in state.pitfalls:
         rows += wrapped(f"! {texts.clean(pitfall.text)} ({texts.clean(pitfall.evidence)})", width, "$text-warning")
-    return rows or _last_message(state, width)
+    return [*_refusal(view, width), *(rows or _last_message(state, width))]
+
+
+def _refusal(view: View, width: int) -> list[list[Part]]:
+    if view.phase != "live" or not view.problem:
+        return []
+    return wrapped(f"✗ {texts.clean(view.problem)}", width, "bold $text-error")
 
 
 def _last_message(state: LabState, width: int) -> list[list[Part]]:
