@@ -12,7 +12,7 @@ import msgspec
 from .compose import EXIT_CODES, EXIT_ORDER
 from .lines import HALF_LIMIT, strip_controls
 from .reader import LogReader
-from .reading import Reading
+from .reading import Figure, Reading
 
 CHUNK_BYTES = 1 << 16
 CONTRACT = (
@@ -56,12 +56,15 @@ def read_log(
             return read_log(stream, requested, on_verdict)
     reader = LogReader(requested)
     shown: tuple[str, str | None] = ("unknown", None)
+    figures: set[str] = set()
     for text in whole_lines(source):
         if on_verdict is None:
             reader.feed_text(text)
             continue
         for line in text.removesuffix("\n").split("\n"):
-            if reader.feed(line):
+            events = [e for e in reader.feed(line) if not isinstance(e, Figure) or e.name not in figures]
+            figures.update(e.name for e in events if isinstance(e, Figure))
+            if events:  # a figure that was there before changes no verdict
                 now = reader.verdict()
                 if now.verdict != "unknown" and (now.verdict, now.reason) != shown:
                     shown = (now.verdict, now.reason)

@@ -40,6 +40,7 @@ _SEVERITY = re.compile(r"(VERBOSE|INFO|WARNING|WARN|ERROR|FATAL): ?")
 _SOURCE = re.compile(r"\[[\w./@+-]{1,200}\.(?:cc|h|cpp|c|mm|java|kt):\d+\] ?")
 # absl, at the start or glued behind the last words of a model: I0000 00:00:1758744860.457295   56310 main.cc:193]
 _ABSL = re.compile(r"[IWEF]\d{4} (?:\d\d:\d\d:\d{1,10}\.\d{1,9} +\d+ )?[\w./-]{1,200}\.(?:cc|h|cpp):\d+\] ?")
+_TAG_INITIALS = frozenset("tlnQ")
 _TREE = "└ "
 _LEVEL_GROUPS = ("level", "level2", "level3", "level4")
 _TAG_GROUPS = ("tag", "tag2", "tag3", "tag4")
@@ -75,14 +76,16 @@ def clean(raw: str) -> Line:
     whole = strip_controls(raw)
     text, severity, tag, printer = whole.strip(), None, None, None
     for _ in range(2):  # a log of a log, such as a saved logcat that is printed again
-        if match := _LOGCAT.match(text):
+        # The first characters tell most lines apart, which spares the longer patterns.
+        stamped = text[:1].isdigit() or text[1:2] == "/" or "  " in text
+        if stamped and (match := _LOGCAT.match(text)):
             found = match.groupdict()
             severity = next(_LOGCAT_LEVEL[found[k]] for k in _LEVEL_GROUPS if found[k])
             tag = next((found[k].strip() for k in _TAG_GROUPS if found[k]), None)
             text, printer = text[match.end() :].strip(), "logcat"
-        elif match := _HOSTED.match(text):
+        elif text[:1] == "[" and (match := _HOSTED.match(text)):
             text, printer = text[match.end() :], "hosted"
-        elif match := _BARE_TAG.match(text):
+        elif text[:1] in _TAG_INITIALS and (match := _BARE_TAG.match(text)):
             tag, text, printer = match["tag"], text[match.end() :], "logcat"
         else:
             break

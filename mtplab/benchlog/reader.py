@@ -32,6 +32,7 @@ class LogReader:
         self._asked: Backend | None = requested  # type: ignore[assignment]
         self._rules = rules or load_rules()
         self._runs = [Run(self._rules)]
+        self._earlier: dict[tuple[int, str | None, str | None, bool], Reading] = {}
         self._number = 0
         self._last: tuple[int, str] = (0, "")
         self._ops_left = 0  # lines for which the list of unsupported operations may still go on
@@ -135,9 +136,15 @@ class LogReader:
         known = [requested_by_log(run) for run in self._runs]
         fallback = next((pair for pair in known if pair[0]), (None, None))
         readings = []
-        for run, own in zip(self._runs, known, strict=True):
+        for place, (run, own) in enumerate(zip(self._runs, known, strict=True)):
             requested, source = (self._asked, "argument") if self._asked else own if own[0] else fallback
-            readings.append(compose(run, requested, source, judge(run, requested), provisional=not final))
+            key = (place, requested, source, final)
+            reading = self._earlier.get(key)
+            if reading is None:
+                reading = compose(run, requested, source, judge(run, requested), provisional=not final)
+                if run is not self.run:  # nothing more will be said about it
+                    self._earlier[key] = reading
+            readings.append(reading)
         return choose(readings, [run.closed or run.exit_code is not None for run in self._runs])
 
     def finish(self, exit_code: int | None = None) -> Reading:

@@ -57,9 +57,6 @@ class LlmFigures(msgspec.Struct, frozen=True):
     prefill_tok_s: float | None = None
     decode_tokens: float | None = None
     decode_tok_s: float | None = None
-    drafted_tokens: float | None = None
-    verified_tokens: float | None = None
-    success_rate: float | None = None
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):

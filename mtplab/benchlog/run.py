@@ -17,6 +17,7 @@ Event = Evidence | Finding | Figure
 MAX_SIGNS_PER_RULE = 8
 MAX_NODES = 1024
 MAX_OPS = 1024
+MAX_FLAGS = 256
 MAX_FINDINGS = 256
 TEXT_LIMIT = 500
 
@@ -160,14 +161,14 @@ class Run:
         return ()
 
     def _flags(self, sign: Sign, match: re.Match[str]) -> Iterable[Event]:
-        for name, value in _FLAG.findall(match.string):
-            self.flags[name[:64]] = value.strip("\"'") or "true"
+        for name, value in _FLAG.findall(match.string)[: MAX_FLAGS - len(self.flags)]:
+            self.flags[name] = value.strip("\"'") or "true"
             if name == ENFORCING_FLAG:
                 self.enforcing_sign = sign
         return ()
 
     def _ignored(self, sign: Sign, match: re.Match[str]) -> Iterable[Event]:
-        for name, value in _FLAG.findall(match.string):
+        for name, value in _FLAG.findall(match.string)[: MAX_FLAGS - len(self.ignored)]:
             if not value or value in _TRUE:
                 self.ignored[name] = sign
         return self.add_finding(f"the tool ignored: {match.string[match.end() :].strip()}", sign.line, sign.rule.id)
@@ -239,8 +240,9 @@ class Run:
         return ()
 
     def _exit(self, sign: Sign, match: re.Match[str]) -> Iterable[Event]:
-        self.exit_sign, self.exit_code = sign, int(match["code"])
-        yield Evidence(sign.line, sign.text, sign.rule.id)
+        if self.exit_code != int(match["code"]):
+            self.exit_sign, self.exit_code = sign, int(match["code"])
+            yield Evidence(sign.line, sign.text, sign.rule.id)
 
     def _separator(self, sign: Sign, match: re.Match[str]) -> Iterable[Event]:
         between, length, first = self._dashes
