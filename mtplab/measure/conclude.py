@@ -132,16 +132,17 @@ def conclude(
 
     `metadata_missing` are the metadata the record lacks (`Identity.missing()`): it is concluded, but says so.
     """
-    off_rounds, off_remark = cold_rounds([(r.marks, r.prompts) for r in plain])
-    on_rounds, on_remark = cold_rounds([(r.marks, r.prompts) for r in mtp])
+    off_rounds, off_remark = cold_rounds([(r.marks, r) for r in plain])
+    on_rounds, on_remark = cold_rounds([(r.marks, r) for r in mtp])
     remarks = [f"MTP {s}: {r}" for s, r in (("off", off_remark), ("on", on_remark)) if r]
-    off = [p for prompts in off_rounds for p in prompts]
-    on = [p for prompts in on_rounds for p in prompts]
+    off = [p for one in off_rounds for p in one.prompts]
+    on = [p for one in on_rounds for p in one.prompts]
     rounds = min(len(off_rounds), len(on_rounds))
-    off_figures, on_figures = configuration_figures(off_rounds, mtp=False), configuration_figures(on_rounds, mtp=True)
+    off_figures = configuration_figures([r.prompts for r in off_rounds], mtp=False)
+    on_figures = configuration_figures([r.prompts for r in on_rounds], mtp=True)
     missing = _missing(off_figures.figures, on_figures.figures)
     scenarios = tuple(_scenario(k, off, on, rounds) for k in sorted({p.klass for p in off + on}))
-    hot_only = any(r is not None and r.startswith("Only") for r in (off_remark, on_remark))
+    hot_only = any(r.marks for r in (*off_rounds, *on_rounds))
     return Conclusion(
         text=_text(
             scenarios,
@@ -152,7 +153,7 @@ def conclude(
             metadata_missing=metadata_missing,
         ),
         scenarios=scenarios,
-        predicted=predict(off, on, paired_speedup(off, on, "tpot_ms", "paired_bootstrap")),
+        predicted=predict(off, on),
         plain=off_figures,
         mtp=on_figures,
         missing=tuple(missing),
@@ -164,9 +165,9 @@ def conclude(
 def _scenario(klass: str, off: Sequence[PromptFigures], on: Sequence[PromptFigures], rounds: int) -> Scenario:
     ours, theirs = [p for p in off if p.klass == klass], [p for p in on if p.klass == klass]
     speedup = paired_speedup(ours, theirs, "tokens_per_s", "paired_bootstrap")
-    decode = paired_speedup(ours, theirs, "tpot_ms", "paired_bootstrap")
+    predicted = predict(ours, theirs)
     says, why = judge_speedup(speedup, rounds)
-    return Scenario(klass, says, speedup, decode, speedup.n, rounds, predict(ours, theirs, decode), why)
+    return Scenario(klass, says, speedup, predicted.measured, speedup.n, rounds, predicted, why)
 
 
 def _missing(off: dict[str, Figure], on: dict[str, Figure]) -> list[str]:

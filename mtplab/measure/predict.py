@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
+import numpy as np
 
 from mtplab.measure.figures import PromptFigures, by_prompt, prompt_median
 from mtplab.speculation.acceptance import conditional, merge
-from mtplab.speculation.intervals import Estimate
+from mtplab.speculation.intervals import Estimate, bootstrap_statistic, unknown
 from mtplab.speculation.speedup import expected_tokens_conditional
 
 _DRAFT_TIMES = ("decode_us", "draft_us", "verify_us")
@@ -36,11 +37,37 @@ class Prediction(msgspec.Struct, frozen=True):
     reason: str | None
 
 
-def predict(plain: Sequence[PromptFigures], mtp: Sequence[PromptFigures], measured: Estimate) -> Prediction:
+def decode_speedup(plain: Sequence[PromptFigures], mtp: Sequence[PromptFigures]) -> Estimate:
+    """Measured speedup of decoding alone: (time ÷ steps) off ÷ (time ÷ steps) on, sums over prompts measured on both.
+
+    A ratio of sums, not a mean of ratios, because that is what τ/K of pooled rounds predicts; bootstrapped over
+    prompts, both sides of a prompt drawn together.
+    """
+    off, on = by_prompt(plain), by_prompt(mtp)
+    rows = []
+    for prompt in sorted(off.keys() & on.keys()):
+        row = [
+            v
+            for side in (off, on)
+            for v in (prompt_median(side[prompt], "decode_us"), side[prompt][0].output_tokens - 1)
+        ]
+        if all(row):
+            rows.append([float(v) for v in row if v is not None])
+    if not rows:
+        return unknown("paired_bootstrap", "no prompt was timed both with MTP on and off")
+    return bootstrap_statistic(rows, _speedup_of, "paired_bootstrap")
+
+
+def _speedup_of(sums: np.ndarray) -> np.ndarray:
+    return (sums[..., 0] / sums[..., 1]) / (sums[..., 2] / sums[..., 3])
+
+
+def predict(plain: Sequence[PromptFigures], mtp: Sequence[PromptFigures]) -> Prediction:
     """Predict from the plain step time of `plain` and the draft and verify times and accepts of `mtp`.
 
     `measured` is the decode speedup of the same prompts; `error` is predicted ÷ measured − 1.
     """
+    measured = decode_speedup(plain, mtp)
     off, on = by_prompt(plain), by_prompt(mtp)
     prompts = sorted(off.keys() & on.keys())
     timed = [p for p in prompts if prompt_median(off[p], "decode_us")]

@@ -10,7 +10,8 @@ from click.testing import CliRunner
 
 from mtplab.measure.conclude import MeasuredRound, conclude, judge_speedup, paired_speedup, rounds_of
 from mtplab.measure.exactness import Exactness, compare_outputs
-from mtplab.measure.figures import to_builtins
+from mtplab.measure.figures import prompt_figures, to_builtins
+from mtplab.measure.predict import predict
 from mtplab.session.events import Concluded, RoundMeasured
 from mtplab.speculation.command import calc_command
 from mtplab.speculation.intervals import Estimate
@@ -128,6 +129,22 @@ def test_predicted_stands_beside_measured(rounds_at):
     assert predicted.round_cost == pytest.approx(13 / step)
     assert predicted.speedup == pytest.approx(2.5 * step / 13)
     assert predicted.error == pytest.approx(predicted.speedup / predicted.measured.value - 1)
+
+
+def test_the_prediction_is_compared_with_time_over_steps_not_with_a_mean_of_ratios(run):
+    """Two prompts of very different acceptance: sums of time agree with τ/K, a mean of ratios would not."""
+    cost_ms, plain_ms = 13.0, 10.0  # what a round and a plain step take
+    off, on = [], []
+    for name, accepts in (("easy", (3,) * 8), ("hard", (0,) * 8)):
+        tokens = 1 + sum(a + 1 for a in accepts)
+        step_ms = cost_ms * len(accepts) / (tokens - 1)
+        off.append(prompt_figures(run(name, list(range(tokens)), step_ms=plain_ms)))
+        on.append(prompt_figures(run(name, list(range(tokens)), accepts=accepts, step_ms=step_ms)))
+    predicted = predict(off, on)
+    assert predicted.speedup == pytest.approx(2.5 * plain_ms / cost_ms)
+    assert predicted.error == pytest.approx(0, abs=1e-3)
+    assert predicted.overhead == pytest.approx(0, abs=1e-3)
+    assert paired_speedup(off, on, "tpot_ms", "k").value < 0.9 * predicted.measured.value
 
 
 def test_without_times_there_is_no_prediction_but_a_reason(rounds_at):
