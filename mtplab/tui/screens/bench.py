@@ -10,6 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.screen import Screen
+from textual.widget import Widget
 
 from mtplab.tui.actions import ACTIONS, BY_ID
 from mtplab.tui.view import View
@@ -40,22 +41,28 @@ class BenchScreen(Screen[None]):
         super().__init__()
         self.log_pane: LogPane = LogPane(id="log", classes="pane")
         self.calculator: CalculatorPane = CalculatorPane(id="calculator", classes="pane")
+        self.header = HeaderLine()
+        self.replay_bar = ReplayBar()
+        self.tabs = TabBar()
+        self.device = DevicePane(id="device", classes="pane")
+        self.stages = StagesPane(id="stages", classes="pane")
+        self.heat = HeatPane(id="heat", classes="pane")
+        self.strip = ResultsStrip()
+        self.keys = KeyBar()
+        self.panes: dict[str, Widget] = dict(
+            zip(PANES, (self.device, self.stages, self.log_pane, self.calculator, self.heat), strict=True)
+        )
         self.active = "device"
         self.zoomed = False
 
     def compose(self) -> ComposeResult:
         """From top to bottom."""
-        yield HeaderLine()
-        yield ReplayBar()
-        yield TabBar()
-        with Container(id="grid"):
-            yield DevicePane(id="device", classes="pane")
-            yield StagesPane(id="stages", classes="pane")
-            yield self.calculator
-            yield self.log_pane
-            yield HeatPane(id="heat", classes="pane")
-        yield ResultsStrip()
-        yield KeyBar()
+        yield self.header
+        yield self.replay_bar
+        yield self.tabs
+        yield Container(self.device, self.stages, self.calculator, self.log_pane, self.heat, id="grid")
+        yield self.strip
+        yield self.keys
 
     @property
     def lab(self) -> LabApp:
@@ -75,24 +82,22 @@ class BenchScreen(Screen[None]):
         width, height = width or self.app.size.width, height or self.app.size.height
         small = width < ALL_PANES_WIDTH or height < ALL_PANES_HEIGHT
         self.set_class(small or self.zoomed, "-single")
-        for name in PANES:
-            self.query_one(f"#{name}").set_class(name == self.active, "-active")
-        self.query_one(TabBar).active = self.active
+        for name, pane in self.panes.items():
+            pane.set_class(name == self.active, "-active")
+        self.tabs.active = self.active
         self.lab.redraw_soon()
 
     def choose_pane(self, name: str) -> None:
         """Show a pane and give it the keys."""
         self.active = name
         self._lay_out()
-        target = self.log_pane.text if name == "log" else self.query_one(f"#{name}")
+        target = self.log_pane.text if name == "log" else self.panes[name]
         self.call_after_refresh(target.focus)
 
     def toggle_zoom(self) -> None:
         """One pane over the whole screen, or all again."""
-        focused = self.focused
-        for name in PANES if focused is not None else ():
-            if self.query_one(f"#{name}") in focused.ancestors_with_self:  # type: ignore[union-attr]
-                self.active = name
+        holders = self.focused.ancestors_with_self if self.focused is not None else []
+        self.active = next((name for name, pane in self.panes.items() if pane in holders), self.active)
         self.zoomed = not self.zoomed
         self._lay_out()
 
@@ -101,20 +106,20 @@ class BenchScreen(Screen[None]):
         """Draw what is due at tick number `count` (ten a second); plots only once their library is there."""
         self.set_class(view.replay is not None, "-replaying")
         if count % 2 == 0:
-            self.query_one(HeaderLine).show(view)
-            self.query_one(KeyBar).show(view)
-            self.query_one(ReplayBar).show(view)
+            self.header.show(view)
+            self.keys.show(view)
+            self.replay_bar.show(view)
         if view.paused:
             return
         self.log_pane.show(view)
         if count % 2 == 0:
-            self.query_one(StagesPane).show(view)
-            self.query_one(TabBar).show(view)
+            self.stages.show(view)
+            self.tabs.show(view)
         if count % 5 == 0:
-            self.query_one(DevicePane).show(view)
-            self.query_one(ResultsStrip).show(view)
+            self.device.show(view)
+            self.strip.show(view)
         if warm and count % 10 == 0:
-            self.query_one(HeatPane).show(view)
+            self.heat.show(view)
             self.calculator.show(view)
 
     # -- actions -----------------------------------------------------------------

@@ -1,0 +1,224 @@
+"""What panes say of a state, without any terminal."""
+
+from __future__ import annotations
+
+import pytest
+import synthetic
+
+from mtplab.session import events as ev
+from mtplab.session.archive import reduce_events
+from mtplab.session.identity import Identity, Policy
+from mtplab.session.replay import Replay
+from mtplab.tui import plot, texts
+from mtplab.tui.reckoning import Numbers, numbers_of, reckon
+from mtplab.tui.view import View, empty_view
+from mtplab.tui.widgets.bars import key_line, replay_line, tab_line
+from mtplab.tui.widgets.calculator import answer_rows
+from mtplab.tui.widgets.device import device_rows, trend
+from mtplab.tui.widgets.header import header_line
+from mtplab.tui.widgets.heat import heat_content
+from mtplab.tui.widgets.log import banner_rows
+from mtplab.tui.widgets.stages import stage_rows
+from mtplab.tui.widgets.strip import results_line
+
+
+def view_of(events: list[ev.Event], phase: str = "live", **more: object) -> View:
+    trail = [e for e in events if isinstance(e, ev.Heat)][-120:]
+    state = reduce_events(events)
+    return View(state=state, phase=phase, t0=events[0].t, trail=trail, **more)  # type: ignore[arg-type]
+
+
+def plain(rows: object, width: int = 200) -> str:
+    return texts.lines(rows, width).plain  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def whole() -> View:
+    return view_of(synthetic.whole_run(), place="/sessions/x")
+
+
+def test_device_pane_names_phone_heat_distance_and_what_is_unknown_and_why(whole: View) -> None:
+    text = plain(device_rows(whole, 76, 30))
+    skin = whole.state.heat.skin_c
+    assert "Pixel 9 Pro · Android 16" in text
+    assert "AICore 0.release.20260601.RC11" in text
+    assert f"skin {skin:.1f} °C" in text and f"{39 - skin:.1f} to LIGHT" in text
+    assert "status NONE" in text and "hottest die BIG" in text
+    assert "1 unreadable: usb_pwr_therm" in text
+    assert "unknown: the build hides it" in text
+    assert "BIG 71%" in text and "LITTLE 1950MHz" in text  # no share of an unknown maximum
+
+
+def test_unknown_identity_is_said_with_its_reason() -> None:
+    facts = {"aicore_version": ev.Fact(value=None, reason="dumpsys timed out")}
+    view = view_of([ev.DeviceSeen(t=1.0, identity=Identity(device_model="Pixel 8"), facts=facts)])
+    assert "AICore unknown (dumpsys timed out)" in plain(device_rows(view, 76, 20))
+
+
+def test_a_lost_cable_is_loud_and_says_what_to_do() -> None:
+    view = view_of([*synthetic.whole_run()[:3], ev.LinkChanged(t=1006.0, state="lost", reason="device offline")])
+    assert "LINK LOST: device offline  Plug the cable in again" in plain(device_rows(view, 90, 20))
+    assert "LINK LOST" in header_line(view, 120).plain
+
+
+def test_trend_needs_samples_and_tells_directions() -> None:
+    def trail(step: float) -> list[ev.Heat]:
+        return [ev.Heat(t=float(i), skin_c=30 + step * i) for i in range(10)]
+
+    assert trend(trail(0.05)) == "↗"
+    assert trend(trail(-0.05)) == "↘"
+    assert trend(trail(0.0)) == "→"
+    assert trend(trail(0.05)[:2]) == " "
+
+
+def test_stages_say_glyph_word_seconds_and_the_reason_of_a_failure() -> None:
+    events = [
+        ev.RunStarted(t=1.0, run="r", stages=["freeze", "align"], policy=Policy(), model="m", head="h", recipe="x"),
+        ev.StageChanged(t=1.0, name="freeze", status="cached", seconds=3.1),
+        ev.StageChanged(t=2.0, name="align", status="running"),
+        ev.StageChanged(t=3.0, name="align", status="failed", seconds=0.8, reason="top-1 is 0.71, 0.99 is needed"),
+        ev.RunEnded(t=3.0, run="r", outcome="failed", exit_code=4),
+    ]
+    text = plain(stage_rows(view_of(events), 70, 20))
+    assert "≡ freeze" in text and "cached" in text and "3.1 s" in text
+    assert "✗ align failed: top-1 is 0.71, 0.99 is needed" in text
+    assert "run failed, exit code 4" in text
+
+
+def test_pending_stages_fold_before_what_happened_is_hidden() -> None:
+    names = [f"s{i}" for i in range(12)]
+    events: list[ev.Event] = [
+        ev.RunStarted(t=1.0, run="r", stages=names, policy=Policy(), model="m", head="h", recipe="x"),
+        ev.StageChanged(t=1.0, name="s0", status="done", seconds=1.0),
+        ev.StageChanged(t=1.0, name="s1", status="running"),
+    ]
+    rows = stage_rows(view_of(events), 60, 6)
+    text = plain(rows)
+    assert len(rows) <= 6
+    assert "✓ s0" in text and "▶ s1" in text and "s11" in text
+
+
+def test_an_engine_that_died_in_a_run_is_not_taken_for_a_running_one() -> None:
+    view = view_of(synthetic.whole_run()[:60], phase="ended", place="/sessions/x")
+    assert "The engine ended in the middle of this run." in plain(stage_rows(view, 60, 20))
+    assert "The engine ended; the session is kept at /sessions/x" in plain(device_rows(view, 90, 20))
+    assert "ENGINE ENDED" in header_line(view, 120).plain
+
+
+@pytest.mark.parametrize(
+    ("verdict", "word"), [("unknown", "UNKNOWN"), ("fallback_cpu", "FALLBACK"), ("never_heard_of", "NEVER")]
+)
+def test_unknown_and_foreign_verdicts_are_as_loud_as_a_failure(verdict: str, word: str) -> None:
+    rows = banner_rows(reduce_events(synthetic.log_events(1.0, "a", "gpu", verdict)).logs["a"], 100)
+    text, style = rows[0][0]
+    assert word in text and "FINAL" in text
+    assert " on $loud-" in style
+
+
+def test_a_full_delegate_is_quiet() -> None:
+    rows = banner_rows(reduce_events(synthetic.log_events(1.0, "a", "gpu", "full_delegate")).logs["a"], 100)
+    assert " on " not in rows[0][0][1]
+
+
+def test_a_log_that_says_nothing_is_unknown_not_fine() -> None:
+    state = reduce_events([ev.LogOpened(t=1.0, log="a", graph="g", requested="gpu", command="")])
+    text, style = banner_rows(state.logs["a"], 80)[0][0]
+    assert "UNKNOWN so far" in text and "on $loud-unknown" in style
+
+
+def test_banner_names_provisional_nodes_reason_cure_and_line() -> None:
+    events = [e for e in synthetic.log_events(1.0, "a", "gpu", "partial") if getattr(e, "provisional", True)]
+    text = plain(banner_rows(reduce_events(events).logs["a"], 100))
+    assert "PROVISIONAL: ◐ PARTIAL, 41 of 44 nodes, 2 partitions · requested GPU" in text
+    assert "line 7" in text and "GATHER_ND: not supported" in text and "cure: Keep GATHER_ND" in text
+
+
+def test_header_shortens_but_never_drops_simulated_and_replay(whole: View) -> None:
+    long = header_line(view_of(synthetic.whole_run(), "replay"), 140).plain
+    assert "AICore 0.release.20260601.RC11 · mixed · γ 3 · T 0" in long
+    for width in (140, 120, 80, 60):
+        text = header_line(view_of(synthetic.whole_run(), "replay"), width).plain
+        assert len(text) <= width
+        assert "SIMULATED" in text and "REPLAY" in text and "Pixel 9 Pro" in text
+
+
+def test_results_strip_has_four_figures_marked_rounds_and_scenarios(whole: View) -> None:
+    text = results_line(whole, 200).plain
+    assert "TTFT 212 ms [205–219] · TPOT 8.10 ms [7.90–8.40] · 118 tok/s · α 0.64 [0.58–0.70] γ 3" in text
+    assert "4/5 rounds, 1 began-hot (kept apart)" in text
+    assert "pays: templated" in text and "costs: chat" in text
+
+
+def test_a_missing_figure_is_called_incomplete_with_its_reason() -> None:
+    figures = {"tpot_ms": ev.Figure(value=8.0, unit="ms"), "ttft_ms": ev.Figure(value=None, reason="no stamps")}
+    events: list[ev.Event] = [ev.ConfigurationMeasured(t=1.0, name="mtp-on", figures=figures)]
+    assert "TTFT –" in results_line(view_of(events), 160).plain
+    assert "INCOMPLETE: ttft_ms no stamps" in results_line(view_of(events), 160).plain
+
+
+def test_no_engine_says_why_and_which_key_mends_it() -> None:
+    view = empty_view("absent", "No phone is attached.")
+    for rows in (device_rows(view, 90, 10), stage_rows(view, 90, 10)):
+        assert "No phone is attached.  Keys: e try the phone again · t stand-in" in plain(rows)
+
+
+def test_calculator_takes_the_sessions_counts_and_costs(whole: View) -> None:
+    numbers = numbers_of(whole.state)
+    assert numbers is not None and numbers.counts == tuple(synthetic.COUNTS) and numbers.costs_measured
+    answer = reckon(numbers).answer
+    accepted = sum(j * n for j, n in enumerate(synthetic.COUNTS))
+    tau = 1 + accepted / sum(synthetic.COUNTS)
+    assert answer.expected_tokens == pytest.approx(tau)
+    assert answer.speedup == pytest.approx(tau / (3 * 0.056 + 1.5))
+
+
+def test_a_typed_alpha_always_shows_its_other_reading() -> None:
+    # The published mistake: 0.263 was accepted ÷ drafted, read as α it gave 0.93×; the right reading is 1.23×.
+    numbers = Numbers(alpha=0.263, gamma=3, draft_cost=0.0, verify_cost=1.45)
+    text = plain(answer_rows(numbers, reckon(numbers), "typed by hand", 60))
+    assert "S 0.93×" in text
+    assert "read as accepted÷drafted" in text and "S 1.23×" in text
+
+
+def test_heat_curve_carries_threshold_stages_and_marks(whole: View) -> None:
+    text = heat_content(whole, 110, 14).plain
+    assert "┈" in text and "measure" in text and "bench" in text
+    for glyph in ("▲", "▼", "•", "◆"):
+        assert glyph in text
+    assert max(len(row) for row in text.split("\n")) <= 110
+    assert len(text.split("\n")) <= 14
+
+
+def test_decimation_keeps_extremes_and_bounds_the_points() -> None:
+    points = [(float(i), 1.0) for i in range(10_000)]
+    points[4321] = (4321.0, 99.0)
+    kept = plot.decimate(points, 100)
+    assert len(kept) <= 220
+    assert (4321.0, 99.0) in kept
+    assert kept == sorted(kept)
+
+
+def test_replay_bar_shows_state_speed_marks_and_time() -> None:
+    events = synthetic.whole_run()
+    replay = Replay(events)
+    replay.seek(50.0)
+    replay.faster(2)
+    view = view_of(events, "replay", replay=replay, session="demo")
+    text = replay_line(view, 120).plain
+    assert "REPLAY" in text and "⏸ paused" in text and "4×" in text and "00:00:50 / 00:01:" in text
+    assert "▼" in text and "▲" in text and "●" in text
+    assert len(replay_line(view, 80).plain) <= 80
+
+
+def test_tabs_show_the_worst_verdict_while_another_pane_is_open(whole: View) -> None:
+    assert "3 Log ◐ PARTIAL" in tab_line(whole, "device", 80).plain
+
+
+@pytest.mark.parametrize("phase", ["live", "replay", "absent", "ended", "connecting"])
+def test_help_and_quit_stand_in_every_footer(phase: str) -> None:
+    text = key_line(empty_view(phase), 80).plain  # type: ignore[arg-type]
+    assert "? help" in text and "q quit" in text and len(text) <= 80
+
+
+def test_foreign_text_loses_breaks_and_escapes() -> None:
+    assert texts.clean("a\x1b[2Jb\x1b]0;evil\x07c\u2028d\te\x9b31mf") == "abc d e31mf"
