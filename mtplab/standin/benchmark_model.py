@@ -1,7 +1,7 @@
 """The stand-in's benchmark_model: runs a .tflite on this host's CPU and logs it as TFLite's tool of that name does.
 
 Times are measured here; only the lines about a GPU, which a host cannot have, come from the scenario. Texts and
-streams follow google-ai-edge/LiteRT, tflite/tools/benchmark: tool lines on stdout, runtime lines and errors on stderr.
+streams follow LiteRT's tflite/tools/benchmark: tool lines on stdout, runtime lines and errors on stderr.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from pathlib import Path
 
 # Where the shell user of a phone may write; everything else is read-only to it.
 WRITABLE = ("/data/local/tmp", "/data/media/0", "/dev/.sim/run")
+WRITABLE_FILES = ("/dev/.sim/logcat",)
 MAX_LINKS = 40
 SHELL_UID = 2000
 # A device path inside an argument: at its start or after `=`, `:` or `,` (--input_layer_value_files=a:/x,b:/y).
@@ -66,7 +67,8 @@ class DeviceFiles:
     def check_writable(self, path: str, cwd: str = "/") -> str:
         """The canonical device path, last link unresolved, of what the shell user may change; else an OSError."""
         canonical = self.resolve(path, cwd, follow=False)
-        if not any(canonical.startswith(f"{place}/") for place in WRITABLE):
+        inside = any(canonical.startswith(f"{place}/") for place in WRITABLE)
+        if not inside and canonical not in WRITABLE_FILES:
             system = canonical.startswith(("/system", "/vendor", "/proc")) or canonical.count("/") == 1
             raise _refuse(errno.EROFS if system else errno.EACCES, path)
         return canonical

@@ -180,6 +180,8 @@ class Programs:
             print(f"stand-in: a program could not be run: {error}", file=sys.stderr)
         finally:
             shutil.rmtree(self._files.root + folder, ignore_errors=True)
+            if pid not in self._processes.live:  # a shell that became the program stays listed until it ends
+                self._processes.forget(pid)
 
     def _read_request(self, pid: int, folder: str) -> Request:
         with os.fdopen(self._files.open(f"{folder}/args", os.O_RDONLY), "rb") as file:
