@@ -267,8 +267,9 @@ class Sampler:
                     raise DeviceError(f"{self._link.serial} sent no sample for {patience_s:g} s.")
             stream.wait(1)
 
-    @staticmethod
-    def _end(stream: Stream) -> None:
+    def _end(self, stream: Stream) -> None:
+        if self._reader.pacing != "read":
+            return  # this shell does not notice the end of its input: leaving the stream's block ends it
         stream.close_stdin()
         try:
             stream.wait(2)

@@ -34,8 +34,9 @@ def _hermetic(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def standin(_hermetic: None) -> Iterator[StandinProcess]:
-    """A stand-in phone in scenario `normal`."""
-    with StandinProcess() as phone:
+    """A stand-in phone in scenario `normal`; MTPLAB_TEST_BACKEND chooses the shell behind it."""
+    backend = os.environ.get("MTPLAB_TEST_BACKEND")
+    with StandinProcess(options=["--backend", backend] if backend else ()) as phone:
         yield phone
 
 

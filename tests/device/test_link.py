@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from mtplab.device import shell
@@ -315,3 +317,32 @@ def test_adbs_own_words_are_sorted_into_gone_and_refused() -> None:
     ):  # fmt: skip
         with pytest.raises(kind), module._translated("PHONE", "testing"):
             raise AdbError(said)
+
+
+HOLD = """
+import sys
+from mtplab.device.standin_host import StandinProcess
+with StandinProcess() as phone:
+    print(phone.pid, phone.server.pid, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_killed_lab_leaves_neither_stand_in_nor_server() -> None:
+    lab = subprocess.Popen([sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert lab.stdout is not None
+    pids = [int(word) for word in lab.stdout.readline().split()]
+    assert len(pids) == 2
+    lab.kill()
+    lab.communicate()
+    deadline = time.monotonic() + 15
+    while any(map(running, pids)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert [pid for pid in pids if running(pid)] == []
+
+
+def running(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import shutil
+import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
+from mtplab.device import sampler as module
 from mtplab.device.link import Link
-from mtplab.device.sampler import Sampler
+from mtplab.device.sampler import FrameReader, Sampler
 from mtplab.device.standin_host import StandinProcess
-from mtplab.device.thermal import ThermalSample, ThermalService, hottest_die
+from mtplab.device.thermal import Clock, ThermalSample, ThermalService, hottest_die
 
 
 def wait_until(condition: object, seconds: float = 15) -> None:
@@ -92,3 +96,40 @@ def test_a_phone_that_was_never_there_is_lost_from_the_start(standin: StandinPro
         wait_until(lambda: lost != [])
     assert len(lost) == 1
     assert "not attached" in lost[0]
+
+
+def write(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text + "\n")
+
+
+@pytest.mark.parametrize("shell", ["sh", "dash", "bash", "mksh"])
+def test_the_loop_runs_in_every_shell_and_survives_odd_zones(tmp_path: Path, shell: str) -> None:
+    """The script itself, on this machine's shells and a made-up /sys; Android's shell is mksh."""
+    if shutil.which(shell) is None:
+        pytest.skip(f"no {shell} here")
+    zones, policy = "sys/class/thermal/thermal_zone", "sys/devices/system/cpu/cpufreq/policy4"
+    write(tmp_path, {
+        f"{zones}0/type": "BIG", f"{zones}0/temp": "41000",
+        f"{zones}1/type": "quiet therm", f"{zones}1/temp": "31500 x",
+        f"{zones}2/type": "unreadable", f"{zones}3/temp": "25000", f"{zones}4/type": "empty", f"{zones}4/temp": "",
+        f"{policy}/cpuinfo_max_freq": "2600000", f"{policy}/scaling_cur_freq": "900000",
+    })  # fmt: skip
+    script = module._LOOP.replace("@INTERVAL@", "0.1").replace("/sys/", f"{tmp_path}/sys/")
+    loop = subprocess.Popen(
+        [shell, "-c", "{ " + script + " } 2>/dev/null"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert loop.stdout is not None
+    reader = FrameReader()
+    found: list[ThermalSample] = []
+    while len(found) < 3:
+        sample = reader.feed(loop.stdout.readline().rstrip("\n"), 0.0)
+        found += [sample] if sample else []
+    if reader.pacing != "read":
+        loop.kill()
+    loop.communicate()  # where the shell can read with a time limit, the end of input ends the loop
+    assert [sample.seq for sample in found] == [0, 1, 2]
+    assert found[0].zones == {"BIG": 41.0, "quiet therm": 31.5, "unreadable": None, "zone3": 25.0, "empty": None}
+    assert found[0].clocks_khz == {"policy4": Clock(900_000, None, 2_600_000)}
+    assert reader.rejected == 0
