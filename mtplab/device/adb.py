@@ -11,7 +11,6 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -25,8 +24,17 @@ _FOREIGN_VARIABLES = (
     "ADB_SERVER_SOCKET", "ADB_TRACE", "ADB_VENDOR_KEYS", "ANDROID_ADB_SERVER_ADDRESS",
     "ANDROID_ADB_SERVER_HOST", "ANDROID_SDK_HOME", "ANDROID_SERIAL", "ANDROID_USER_HOME",
 )  # fmt: skip
-# Ends the server when our end of stdin closes, so that even a killed lab leaves no server behind.
-_KEEPER = '"$@" </dev/null & child=$!; echo "$child"; read -r line; kill -s TERM "$child" 2>/dev/null; wait "$child"'
+# Ends the server on a word from us, or when our end of stdin closes: then it also tidies up, so that even a killed
+# lab leaves nothing behind.
+_KEEPER = """\
+"$@" </dev/null &
+child=$!
+echo "$child"
+read -r line
+kill -s TERM "$child" 2>/dev/null
+wait "$child"
+if [ -z "$line" ]; then case $HOME in */mtplab-adb-*) rm -rf -- "$HOME" ;; esac; fi
+"""
 
 
 def find_adb() -> Path:
@@ -290,15 +298,12 @@ class PrivateServer(AdbServer):
         keeper, self._keeper, self.pid = self._keeper, None, None
         if keeper is None:
             return
-        for pipe in (keeper.stdin, keeper.stdout):
-            if pipe is not None:
-                pipe.close()  # the keeper ends the server when its stdin closes
         try:
-            keeper.wait(5)
+            keeper.communicate("stop\n", timeout=5)
         except subprocess.TimeoutExpired:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(keeper.pid, signal.SIGKILL)
-            keeper.wait(5)
+            keeper.communicate(timeout=5)
 
     def close(self) -> None:
         """End the server and remove everything it wrote."""
@@ -306,9 +311,3 @@ class PrivateServer(AdbServer):
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None
-
-
-@contextlib.contextmanager
-def users_server() -> Iterator[AdbServer]:
-    """The user's server, started if absent, and left running: the twin of `PrivateServer` for a real phone."""
-    yield AdbServer.users().ensure()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import select
 import socket
 import subprocess
@@ -25,8 +26,8 @@ class StandinProcess:
     """A running stand-in: `.serial`, `.server` (private), `.link()`, `.control(command)`.
 
     `programs` maps a path on the device to the host's argument list that runs there. Without `root` the device's
-    files live in a temporary folder. `allow_key` defaults to the private server's key; `allow=False` leaves the
-    phone unauthorised, as a new phone is.
+    files live in a temporary folder of the stand-in's own. `allow_key` defaults to the private server's key;
+    `allow=False` leaves the phone unauthorised, as a new phone is.
     """
 
     def __init__(
@@ -59,9 +60,8 @@ class StandinProcess:
         with contextlib.ExitStack() as stack:
             if self._server is None:
                 self._server = stack.enter_context(PrivateServer())
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="mtplab-standin-"))
             stack.callback(self._end)
-            self._launch(self._root or Path(folder) / "root", Path(folder) / "stderr.log")
+            self._launch()
             connect(self.server, self.serial)
             if self._allow:
                 self.link().wait_for_return(_START_S)
@@ -73,8 +73,10 @@ class StandinProcess:
     ) -> None:
         self._stack.close()
 
-    def _arguments(self, root: Path) -> list[str]:
-        arguments = ["--exit-with-parent", "--scenario", self.scenario, "--root", str(root)]
+    def _arguments(self) -> list[str]:
+        arguments = ["--exit-with-parent", "--scenario", self.scenario]
+        if self._root is not None:
+            arguments += ["--root", str(self._root)]
         if self._allow:
             arguments += ["--allow-key", str(self._allow_key or self.server.public_key_path)]
         if self._speed is not None:
@@ -83,10 +85,13 @@ class StandinProcess:
             arguments += ["--program", f"{path}={json.dumps(list(argv))}"]
         return arguments + self._options
 
-    def _launch(self, root: Path, log: Path) -> None:
-        with log.open("wb") as errors:
+    def _launch(self) -> None:
+        # In the server's private folder, which goes away with the server, even if this process is killed.
+        descriptor, name = tempfile.mkstemp(prefix="standin-", suffix=".log", dir=self.server.home)
+        log = Path(name)
+        with os.fdopen(descriptor, "wb") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "mtplab.standin", *self._arguments(root)],
+                [sys.executable, "-m", "mtplab.standin", *self._arguments()],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True,
             )  # fmt: skip
         line = self._first_line()
