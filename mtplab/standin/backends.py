@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mtplab.standin.files import DeviceFiles
+from mtplab.standin.files import WRITABLE, DeviceFiles
 from mtplab.standin.settings import UsageError
 
 NAMES = ("chroot", "userns", "portable")
@@ -80,6 +80,7 @@ def choose(name: str, files: DeviceFiles) -> Backend:
 
 def _make(name: str, files: DeviceFiles) -> tuple[Backend | None, str]:
     if name == "portable":
+        files.shell_owner = None
         code = "import sys; sys.path.insert(0, sys.argv.pop(1)); from mtplab.standin.minish.main import main; main()"
         home = str(Path(__file__).resolve().parents[2])
         return Backend(name, [sys.executable, "-SEs", "-c", code, home, files.root]), ""
@@ -93,6 +94,9 @@ def _make(name: str, files: DeviceFiles) -> tuple[Backend | None, str]:
         _make_devices(files, real=name == "chroot")
     except OSError as error:
         return None, f"cannot make devices ({error.strerror})"
+    files.shell_owner = SHELL_UID if name == "chroot" else None
+    for place in WRITABLE:
+        files.give_to_shell(place)
     backend = Backend(name, _argv(name, files.root))
     return _probed(backend, files)
 

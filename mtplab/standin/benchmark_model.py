@@ -12,14 +12,11 @@ from pathlib import Path
 if __name__ == "__main__":  # started by path: a device's folder must not lend modules to this process
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-import contextlib
 import importlib
 import json
 import os
 import signal
-import tempfile
 import time
-from collections.abc import Iterator
 from typing import Any
 
 from mtplab.standin import bench_flags, bench_stats
@@ -32,17 +29,10 @@ from mtplab.standin.bench_graph import (
     read_model,
     xnnpack_delegation,
 )  # fmt: skip
+from mtplab.standin.bench_io import RUNTIME, TOOL, Throttle, native_noise_held, say
 
-CLOCK_FILE = "MTPLAB_STANDIN_CLOCK"
 GPU_SCRIPT = "MTPLAB_STANDIN_GPU"
 LAST_LINE = "mtplab stand-in: host timings, not a phone"
-CLOCK_EVERY_S = 0.1
-TOOL, RUNTIME = 1, 2
-
-
-def say(stream: int, severity: str, text: str) -> None:
-    """One line at once: a reader sees the log grow."""
-    os.write(stream, f"{severity}: {text}\n".encode())
 
 
 class Failure(Exception):
@@ -57,24 +47,6 @@ def fail(text: str) -> Failure:
     """Print an error of the tool."""
     say(RUNTIME, "ERROR", text)
     return Failure(text)
-
-
-class Throttle:
-    """The phone's clocks slow the work down: the same run takes 1/clock as long."""
-
-    def __init__(self, die: str) -> None:
-        self._path, self._die = os.environ.get(CLOCK_FILE), die
-        self._share, self._read_at = 1.0, float("-inf")
-
-    def stretch(self, seconds: float) -> float:
-        """How much longer work of `seconds` takes on the phone as it is now."""
-        now = time.monotonic()
-        if self._path and now - self._read_at > CLOCK_EVERY_S:
-            self._read_at = now
-            with contextlib.suppress(OSError, ValueError):
-                rows = (line.split() for line in Path(self._path).read_text(encoding="ascii").splitlines())
-                self._share = float(dict(rows).get(self._die, "1"))
-        return seconds * (1.0 / max(self._share, 0.05) - 1.0)
 
 
 class Benchmark:
@@ -179,7 +151,7 @@ class Benchmark:
         resolver = OpResolverType.AUTO
         if not flags["use_xnnpack"] and not gpu_runs:
             resolver = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
-        with _native_noise_held() as noise:
+        with native_noise_held() as noise:
             try:
                 return Interpreter(
                     model_path=flags["graph"],
@@ -307,7 +279,7 @@ class Benchmark:
         import numpy as np  # loaded with the runtime above
 
         inner = interpreter._interpreter
-        with _native_noise_held() as noise:
+        with native_noise_held() as noise:
             try:
                 for layer, tensor in zip(layers, graph.inputs, strict=False):
                     if layer.shape != graph.shapes[tensor]:
@@ -369,27 +341,6 @@ def _say_replacing(graph: Graph, replaced: int, total: int, delegate: str, subse
         f"Replacing {replaced} out of {total} node(s) with delegate ({delegate}) node, yielding {subsets} "
         f"partitions for subgraph {graph.index}{name}.",
     )
-
-
-class _Noise:
-    def __init__(self, path: str, real: int) -> None:
-        self._path, self._real = path, real
-
-    def show(self) -> None:
-        os.write(self._real, Path(self._path).read_bytes())
-
-
-@contextlib.contextmanager
-def _native_noise_held() -> Iterator[_Noise]:
-    """What the runtime itself prints is held: this tool prints those lines where the phone's would stand."""
-    real = os.dup(RUNTIME)
-    with tempfile.NamedTemporaryFile(prefix="mtplab-noise-") as held:
-        os.dup2(held.fileno(), RUNTIME)
-        try:
-            yield _Noise(held.name, real)
-        finally:
-            os.dup2(real, RUNTIME)
-            os.close(real)
 
 
 def main(arguments: list[str]) -> int:

@@ -12,7 +12,6 @@ from pathlib import Path
 WRITABLE = ("/data/local/tmp", "/data/media/0", "/dev/.sim/run")
 WRITABLE_FILES = ("/dev/.sim/logcat",)
 MAX_LINKS = 40
-SHELL_UID = 2000
 # A device path inside an argument: at its start or after `=`, `:` or `,` (--input_layer_value_files=a:/x,b:/y).
 _PATH_IN_ARGUMENT = re.compile(r"(^|[=:,])(\.{0,2}/[^:,]*|\.\.(?=$|[:,]))")
 
@@ -26,6 +25,7 @@ class DeviceFiles:
 
     def __init__(self, root: str) -> None:
         self.root = os.path.realpath(root)
+        self.shell_owner: int | None = None  # the host user the device's shell runs as, if it is not the server's
         self._root_bytes = os.fsencode(self.root)
 
     def resolve(self, path: str, cwd: str = "/", follow: bool = True) -> str:
@@ -152,9 +152,10 @@ class DeviceFiles:
             self.give_to_shell(canonical)
 
     def give_to_shell(self, canonical: str) -> None:
-        """In a chroot the shell is another user than the server; elsewhere there is nothing to give."""
+        """Where the shell is another user than the server (in a chroot), what it may change must be its own."""
         if os.geteuid() == 0:
-            os.chown(self.root + canonical, SHELL_UID, SHELL_UID, follow_symlinks=False)
+            owner = self.shell_owner or 0
+            os.chown(self.root + canonical, owner, owner, follow_symlinks=False)
 
     def stored_bytes(self) -> int:
         """How much the user's folders hold."""

@@ -50,10 +50,12 @@ class Phone:
     def _open_to_the_shell(self) -> None:
         # Mode bits are the outer fence in a chroot, where the shell is another user than the server.
         for folder, mode in (("/data/local/tmp", 0o771), ("/data/media/0", 0o770), (f"{SIM}/run", 0o1777)):
-            path = Path(self.files.root + folder)
-            path.chmod(mode)
-            if os.geteuid() == 0 and folder != f"{SIM}/run":
-                os.chown(path, 2000, 2000)
+            Path(self.files.root + folder).chmod(mode)
+        if os.geteuid() == 0:  # a root kept from a run with another backend may belong to another user
+            for place in ("/data/local/tmp", "/data/media/0"):
+                for folder, folders, names in os.walk(self.files.root + place):
+                    for name in (".", *folders, *names):
+                        self.files.give_to_shell(f"{folder.removeprefix(self.files.root)}/{name}")
 
     def _write_properties(self, backend: str) -> None:
         properties = {**self.profile.properties, "ro.mtplab.backend": backend}

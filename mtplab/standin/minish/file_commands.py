@@ -13,7 +13,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from mtplab.standin.minish.options import Options, read_options
-from mtplab.standin.minish.shell import Command, Shell, write
+from mtplab.standin.minish.redirector import write
+from mtplab.standin.minish.shell import Command, Shell
 
 CHUNK = 65536
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from mtplab.standin.minish.shell import Shell, write
+from mtplab.standin.minish.redirector import write
+from mtplab.standin.minish.shell import Shell
 
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "\\": "\\", "e": "\033"}
 _DIRECTIVE = re.compile(r"%([-+ 0#]*)(\*|\d+)?(?:\.(\*|\d+))?([sdiuxXocbfeg%])")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from mtplab.standin.minish import relay
 from mtplab.standin.minish.parser import parse
-from mtplab.standin.minish.shell import Command, Exit, Shell, write
+from mtplab.standin.minish.redirector import write
+from mtplab.standin.minish.shell import Command, Exit, Shell
 from mtplab.standin.minish.syntax import SyntaxProblem
 
 SYSTEM = ("/system/bin", "/bin", "/vendor/bin")

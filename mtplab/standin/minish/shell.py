@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import select
 import signal
-import time
 from collections.abc import Callable
 from typing import Any
 
 from mtplab.standin.files import DeviceFiles
 from mtplab.standin.minish import expand
 from mtplab.standin.minish.arithmetic import ArithmeticProblem
+from mtplab.standin.minish.redirector import Redirector, write
 from mtplab.standin.minish.syntax import (
     AndOr,
     Case,
@@ -23,15 +22,13 @@ from mtplab.standin.minish.syntax import (
     Loop,
     Node,
     Pipeline,
-    Redirection,
     Sequence_,
     Simple,
     Subshell,
+    Word,
 )  # fmt: skip
 
 Command = Callable[["Shell", list[str]], int]
-SAVED_FROM = 10  # handles set aside during a redirection live from here on
-SPECIAL_FILES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random", "/dev/tty")
 MAX_CHILDREN = 48
 
 
@@ -57,25 +54,17 @@ class Exit(Return):
     """`exit status`."""
 
 
-def write(handle: int, data: bytes | str) -> None:
-    """All of it to a handle; the shell itself buffers nothing."""
-    view = memoryview(data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data)
-    while view:
-        view = view[os.write(handle, view) :]
-
-
-class Shell:
+class Shell(Redirector):
     """One shell process."""
 
     def __init__(self, files: DeviceFiles, commands: dict[str, Command], slots: tuple[int, int]) -> None:
         """`slots` is a pipe with one byte for every process that may still be started."""
-        self.files, self.commands, self._slots = files, commands, slots
+        super().__init__(files)
+        self.commands, self._slots = commands, slots
         self.variables: dict[str, str] = {}
         self.exported: set[str] = set()
         self.arguments: list[str] = []
-        self.name = "sh"
         self.pid = os.getpid()
-        self.cwd = "/"
         self.status = 0
         self.last_background: int | None = None
         self.functions: dict[str, Node] = {}
@@ -91,6 +80,10 @@ class Shell:
             Subshell: self._subshell, If: self._if, Loop: self._loop, For: self._for, Case: self._case,
             Function: self._function,
         }  # fmt: skip
+
+    def expand(self, word: Word) -> str:
+        """A word as one string."""
+        return expand.text_of(self, word)
 
     # --- state
 
@@ -111,10 +104,6 @@ class Shell:
         if name in ("@", "*"):
             return " ".join(self.arguments) if self.arguments else None
         return self.variables.get(name)
-
-    def complain(self, text: str) -> None:
-        """One line on stderr."""
-        write(2, f"{self.name}: {text}\n")
 
     # --- execution
 
@@ -400,74 +389,6 @@ class Shell:
                 self.commands["eval"](self, [action])
             self.status = before
 
-    # --- redirections
-
-    def open(self, path: str, flags: int) -> int:
-        """Open a device path; the few special files are the host's own."""
-        canonical = self.files.resolve(path, self.cwd)
-        if canonical in SPECIAL_FILES:
-            return os.open(canonical, flags & ~(os.O_CREAT | os.O_TRUNC | os.O_EXCL))
-        if canonical in ("/dev/stdin", "/dev/stdout", "/dev/stderr"):
-            return os.dup(("/dev/stdin", "/dev/stdout", "/dev/stderr").index(canonical))
-        if canonical == "/proc/uptime" and flags == os.O_RDONLY:
-            return _uptime()
-        return self.files.open(canonical, flags, 0o666)
-
-    def redirect(self, redirections: list[Redirection]) -> list[tuple[int, int]] | None:
-        """Apply redirections; what is needed to undo them, or None (and a message) if one failed."""
-        saved: list[tuple[int, int]] = []
-        for redirection in redirections:
-            try:
-                self._redirect_one(redirection, saved)
-            except (OSError, ValueError) as error:
-                self.restore(saved)
-                what = expand.text_of(self, redirection.word)
-                verb = "open" if redirection.operator in ("<", "<>") else "create"
-                self.complain(f"can't {verb} {what}: {getattr(error, 'strerror', None) or error}")
-                return None
-        return saved
-
-    def _redirect_one(self, redirection: Redirection, saved: list[tuple[int, int]]) -> None:
-        handle, sign = redirection.handle, redirection.operator
-        text = expand.text_of(self, redirection.word)
-        if sign in ("<&", ">&"):
-            source = -1 if text == "-" else int(text)
-            new = os.dup(source) if source >= 0 else -1
-        elif sign in ("<<", "<<-"):
-            new = _here_document(text)
-        else:
-            flags = {
-                "<": os.O_RDONLY, "<>": os.O_RDWR | os.O_CREAT, ">>": os.O_WRONLY | os.O_CREAT | os.O_APPEND,
-            }.get(sign, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)  # fmt: skip
-            new = self.open(text, flags)
-        try:
-            copy = fcntl.fcntl(handle, fcntl.F_DUPFD_CLOEXEC, SAVED_FROM)
-        except OSError:
-            copy = -1
-        saved.append((handle, copy))
-        if new < 0:
-            if copy >= 0:
-                os.close(handle)
-        elif new != handle:
-            os.dup2(new, handle)
-            os.close(new)
-        else:
-            os.set_inheritable(handle, True)
-
-    @staticmethod
-    def restore(saved: list[tuple[int, int]]) -> None:
-        """Undo redirections, last first."""
-        for handle, copy in reversed(saved):
-            if copy >= 0:
-                os.dup2(copy, handle)
-                os.close(copy)
-            else:
-                try:
-                    os.close(handle)
-                except OSError:
-                    continue
-
-
 
 def _move(handle: int, place: int) -> None:
     if handle >= 0 and handle != place:
@@ -480,24 +401,3 @@ def _set_or_unset(variables: dict[str, str], name: str, value: str | None) -> No
         variables.pop(name, None)
     else:
         variables[name] = value
-
-
-def _here_document(text: str) -> int:
-    """A handle from which the text can be read: a pipe filled by a process of its own if it is long."""
-    data = text.encode("utf-8", "surrogateescape")
-    reader, writer = os.pipe()
-    if len(data) > 4096 and os.fork() == 0:
-        os.close(reader)
-        write(writer, data)
-        os._exit(0)
-    if len(data) <= 4096:
-        write(writer, data)
-    os.close(writer)
-    return reader
-
-
-def _uptime() -> int:
-    now = time.monotonic()
-    return _here_document(f"{now:.2f} {now * 6:.2f}\n")
-
-

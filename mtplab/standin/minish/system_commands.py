@@ -7,7 +7,8 @@ import signal
 import time
 
 from mtplab.standin.minish.options import read_options
-from mtplab.standin.minish.shell import Command, Shell, write
+from mtplab.standin.minish.redirector import write
+from mtplab.standin.minish.shell import Command, Shell
 
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 SHELL_ID = 2000

@@ -10,7 +10,8 @@ from typing import Any
 
 from mtplab.standin.minish.file_commands import chunks, content, report
 from mtplab.standin.minish.options import read_options
-from mtplab.standin.minish.shell import Command, Shell, write
+from mtplab.standin.minish.redirector import write
+from mtplab.standin.minish.shell import Command, Shell
 
 FOLLOW_S = 0.1
 
