@@ -20,6 +20,7 @@ from mtplab.tui.widgets.device import DevicePane
 from mtplab.tui.widgets.header import HeaderLine
 from mtplab.tui.widgets.heat import HeatPane
 from mtplab.tui.widgets.log import LogPane
+from mtplab.tui.widgets.pane import badge
 from mtplab.tui.widgets.stages import StagesPane
 from mtplab.tui.widgets.strip import ResultsStrip
 
@@ -109,6 +110,8 @@ class BenchScreen(Screen[None]):
             self.header.show(view)
             self.keys.show(view)
             self.replay_bar.show(view)
+            for pane in self.panes.values():
+                badge(pane, view)
         if view.paused:
             return
         self.log_pane.show(view)

@@ -14,7 +14,7 @@ from mtplab.tui.reckoning import Numbers, Reckoned, numbers_of, reckon
 from mtplab.tui.texts import Part
 from mtplab.tui.view import View
 from mtplab.tui.widgets.heat import _rgb
-from mtplab.tui.widgets.pane import Painted, badge, wrapped
+from mtplab.tui.widgets.pane import Painted, wrapped
 
 FIELDS = (("alpha", "α"), ("gamma", "γ"), ("draft_cost", "c"), ("verify_cost", "r"))
 STEPS = {"alpha": 0.01, "gamma": 1, "draft_cost": 0.01, "verify_cost": 0.05}
@@ -56,7 +56,6 @@ class CalculatorPane(Vertical, can_focus=True):
     def show(self, view: View) -> None:
         """Take over the session's counts unless the user typed values of their own."""
         self._view = view
-        badge(self, view)  # type: ignore[arg-type]
         self._session_numbers = numbers_of(view.state)
         if not self.by_hand:
             self.numbers = self._session_numbers or Numbers()

@@ -20,7 +20,7 @@ from mtplab.session.state import VISIBLE_LOG_LINES, LogView
 from mtplab.tui import texts
 from mtplab.tui.texts import Part
 from mtplab.tui.view import View
-from mtplab.tui.widgets.pane import Painted, badge, wrapped
+from mtplab.tui.widgets.pane import Painted, wrapped
 
 
 class LogText(Log, inherit_bindings=False):
@@ -143,7 +143,6 @@ class LogPane(Vertical):
     def show(self, view: View) -> None:
         """Take over what is new; rebuild where another log, a jump in time or new proof asks for it."""
         self.view = view
-        badge(self, view)  # type: ignore[arg-type]
         log = self._wanted(view)
         self.banner.shown_log = log
         rows = len(banner_rows(log, max(20, self.content_size.width)))

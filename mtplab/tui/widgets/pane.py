@@ -6,6 +6,7 @@ import textwrap
 from typing import ClassVar
 
 from textual.content import Content
+from textual.widget import Widget
 from textual.widgets import Static
 
 from mtplab.tui.texts import Part
@@ -42,7 +43,7 @@ class Painted(Static):
 
 
 class Pane(Painted, can_focus=True):
-    """A framed pane of the bench with a title; SIMULATED stands in its frame whenever it is true."""
+    """A framed pane of the bench with a title."""
 
     TITLE: ClassVar[str] = ""
 
@@ -50,13 +51,8 @@ class Pane(Painted, can_focus=True):
         """Name the frame."""
         self.border_title = Content(self.TITLE)
 
-    def show(self, view: View) -> None:
-        """Draw the pane and its badge."""
-        badge(self, view)
-        super().show(view)
 
-
-def badge(widget: Static, view: View) -> None:
+def badge(widget: Widget, view: View) -> None:
     """Mark a frame SIMULATED where the session says so."""
     wanted = "SIMULATED" if view.state.identity.simulated else ""
     if (widget.border_subtitle or "") != wanted:

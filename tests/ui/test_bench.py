@@ -1,0 +1,431 @@
+"""The bench driven by keys: live over a growing journal, and in replay."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+import synthetic
+from conftest import FakeEngine, shown, until
+
+from mtplab.engine.errors import EngineError
+from mtplab.session import events as ev
+from mtplab.tui import LabOptions
+from mtplab.tui.app import LabApp
+from mtplab.tui.connect import Connected
+from mtplab.tui.screens.choice import ChoiceScreen
+from mtplab.tui.screens.sessions import SessionsScreen
+
+BIG, SMALL = (120, 40), (80, 24)
+
+
+def drive(app: LabApp, steps: Callable[[Any], Coroutine[Any, Any, None]], size: tuple[int, int] = BIG) -> None:
+    async def run() -> None:
+        async with app.run_test(size=size) as pilot:
+            await steps(pilot)
+
+    asyncio.run(run())
+
+
+def log_text(app: LabApp) -> str:
+    return "\n".join(app.bench.log_pane.text.lines)
+
+
+def running(engine: FakeEngine) -> None:
+    """The first minute of a run: the phone, stages, both logs, nothing measured yet."""
+    engine.write(*[e for e in synthetic.whole_run() if e.t < 1055])
+
+
+# -- live ---------------------------------------------------------------------------
+def test_live_panes_show_what_the_journal_says(engine: FakeEngine, live_app: LabApp) -> None:
+    async def steps(pilot: Any) -> None:
+        running(engine)
+        await until(pilot, lambda: "▶ measure" in shown(live_app, "#stages"))
+        await until(pilot, lambda: "Pixel 9 Pro" in shown(live_app, "#device"))
+        assert "SIMULATED" in shown(live_app, "HeaderLine")
+        assert "FINAL: ◐ PARTIAL, 41 of 44 nodes" in shown(live_app, "#banner")
+        assert "Replacing 41 out of 44 node(s)" in log_text(live_app)
+        for pane in live_app.bench.panes.values():
+            assert pane.border_subtitle == "SIMULATED"
+        engine.write(ev.Heat(t=1056.0, skin_c=41.5, status=1, zones={"BIG": 80.0}))
+        await until(pilot, lambda: "skin 41.5 °C" in shown(live_app, "#device"))
+
+    drive(live_app, steps)
+
+
+def test_run_asks_and_enter_takes_the_defaults(engine: FakeEngine, live_app: LabApp) -> None:
+    async def steps(pilot: Any) -> None:
+        await until(pilot, lambda: live_app.live is not None)
+        await pilot.press("r")
+        await pilot.press("enter")
+        await until(pilot, lambda: bool(engine.commands))
+
+    drive(live_app, steps)
+    command = engine.commands[0]
+    assert command["cmd"] == "run"
+    assert command["options"] == {"model": "tiny", "head": "token_conditioned", "recipe": "mixed", "rounds": 5}
+
+
+def test_cancel_mark_and_keep_reach_the_engine(engine: FakeEngine, live_app: LabApp) -> None:
+    async def steps(pilot: Any) -> None:
+        running(engine)
+        await until(pilot, lambda: live_app.live is not None and live_app.live.state.running)
+        await pilot.press("c")
+        await pilot.press("m", "f", "a", "n", "enter")
+        await pilot.press("o", "k")
+        await until(pilot, lambda: len(engine.commands) == 3)
+
+    drive(live_app, steps)
+    assert {"cmd": "cancel"} in engine.commands
+    assert {"cmd": "mark", "label": "fan"} in engine.commands
+    assert {"cmd": "keep"} in engine.commands
+
+
+def test_what_the_engine_refuses_stays_in_sight(engine: FakeEngine, live_app: LabApp) -> None:
+    engine.refuse = "The model tiny is not installed."
+
+    async def steps(pilot: Any) -> None:
+        engine.write(*synthetic.whole_run()[:2])
+        await until(pilot, lambda: live_app.live is not None and live_app.live.state.event_count == 2)
+        await pilot.press("r", "enter")
+        await until(pilot, lambda: "✗ The model tiny is not installed." in shown(live_app, "#stages"))
+
+    drive(live_app, steps)
+
+
+def test_pause_holds_the_display_but_not_the_reader(engine: FakeEngine, live_app: LabApp) -> None:
+    async def steps(pilot: Any) -> None:
+        running(engine)
+        await until(pilot, lambda: "▶ measure" in shown(live_app, "#stages"))
+        await until(pilot, lambda: "skin" in shown(live_app, "#device"))
+        await pilot.press("space")
+        await until(pilot, lambda: "PAUSED" in shown(live_app, "HeaderLine"))
+        engine.write(ev.Heat(t=1056.0, skin_c=55.5))
+        await until(pilot, lambda: live_app.live is not None and live_app.live.state.heat.skin_c == 55.5)  # type: ignore[union-attr]
+        await pilot.pause(0.7)
+        assert "55.5" not in shown(live_app, "#device")
+        await pilot.press("space")
+        await until(pilot, lambda: "55.5" in shown(live_app, "#device"))
+
+    drive(live_app, steps)
+
+
+def test_an_engine_that_ends_is_noticed_and_says_where_the_session_is(engine: FakeEngine, live_app: LabApp) -> None:
+    async def steps(pilot: Any) -> None:
+        running(engine)
+        await until(pilot, lambda: live_app.live is not None and live_app.live.state.running)
+        engine.living = False
+        await until(pilot, lambda: "The engine ended" in shown(live_app, "#device"))
+        await until(pilot, lambda: "ENGINE ENDED" in shown(live_app, "HeaderLine"))
+        assert "in the middle of this run" in shown(live_app, "#stages").replace("\n", " ")
+
+    drive(live_app, steps)
+
+
+def test_one_missed_answer_is_not_the_end_of_an_engine(engine: FakeEngine, live_app: LabApp) -> None:
+    async def steps(pilot: Any) -> None:
+        await until(pilot, lambda: live_app.live is not None)
+        assert live_app.live is not None
+        engine.living = False
+        live_app.live.check()
+        engine.living = True
+        live_app.live.check()
+        engine.living = False
+        live_app.live.check()
+        assert not live_app.live.ended
+        engine.living = True
+
+    drive(live_app, steps)
+
+
+def test_no_phone_says_why_and_t_opens_the_stand_in(engine: FakeEngine) -> None:
+    asked: list[LabOptions] = []
+
+    def connector(options: LabOptions) -> Connected:
+        asked.append(options)
+        if options.standin is None:
+            raise EngineError("No phone is attached.", 2)
+        return Connected(engine, owned=True)
+
+    app = LabApp(LabOptions(), connector)
+
+    async def steps(pilot: Any) -> None:
+        await until(pilot, lambda: "No phone is attached." in shown(app, "#device"))
+        assert "NO ENGINE" in shown(app, "HeaderLine")
+        await pilot.press("t")
+        running(engine)
+        await until(pilot, lambda: "Pixel 9 Pro" in shown(app, "#device"))
+
+    drive(app, steps)
+    assert [o.standin for o in asked] == [None, "normal"]
+
+
+def test_closing_a_lab_without_engine_gives_the_reason_and_its_exit_code() -> None:
+    def connector(_: LabOptions) -> Connected:
+        raise EngineError("No phone is attached.", 2)
+
+    app = LabApp(LabOptions(), connector)
+
+    async def steps(pilot: Any) -> None:
+        await until(pilot, lambda: app.problem is not None)
+        await pilot.press("q")
+
+    drive(app, steps)
+    assert app.return_code == 2
+
+
+# -- quitting -------------------------------------------------------------------------
+@pytest.mark.parametrize(("key", "stopped"), [("s", True), ("l", False)])
+def test_quitting_in_a_run_asks_and_does_what_is_answered(
+    engine: FakeEngine, live_app: LabApp, key: str, stopped: bool
+) -> None:
+    async def steps(pilot: Any) -> None:
+        running(engine)
+        await until(pilot, lambda: live_app.live is not None and live_app.live.state.running)
+        await pilot.press("q")
+        await until(pilot, lambda: isinstance(live_app.screen, ChoiceScreen))
+        await pilot.press("escape")
+        await until(pilot, lambda: live_app.screen is live_app.bench)
+        assert not engine.commands
+        await pilot.press("ctrl+q")
+        await until(pilot, lambda: isinstance(live_app.screen, ChoiceScreen))
+        await pilot.press(key)
+        await until(pilot, lambda: live_app.return_code is not None)
+
+    drive(live_app, steps)
+    assert engine.commands == ([{"cmd": "stop"}] if stopped else [])
+    assert live_app.return_code == 0
+
+
+def test_quitting_while_only_watching_ends_an_own_engine_and_spares_a_foreign_one(engine: FakeEngine) -> None:
+    for owned in (False, True):
+        app = LabApp(LabOptions(), lambda _, owned=owned: Connected(engine, owned=owned))  # type: ignore[misc]
+
+        async def steps(pilot: Any, app: LabApp = app) -> None:
+            await until(pilot, lambda: app.live is not None)
+            await pilot.press("q")
+            await until(pilot, lambda: app.return_code is not None)
+
+        drive(app, steps)
+        assert engine.commands == ([{"cmd": "stop"}] if owned else [])
+
+
+# -- the log ------------------------------------------------------------------------------
+def test_filter_hides_and_counts_and_escape_brings_all_back(engine: FakeEngine, live_app: LabApp) -> None:
+    async def steps(pilot: Any) -> None:
+        running(engine)
+        await until(pilot, lambda: "inference 60" in log_text(live_app))
+        await pilot.press("slash")
+        await until(pilot, lambda: live_app.bench.log_pane.filter_input.has_focus)
+        await pilot.press(*"Replacing", "enter")
+        await until(pilot, lambda: "inference 60" not in log_text(live_app))
+        assert "Replacing 41" in log_text(live_app)
+        await until(pilot, lambda: "59 hidden by “replacing”" in str(live_app.bench.log_pane.border_title))
+        await pilot.press("slash")
+        await until(pilot, lambda: live_app.bench.log_pane.filter_input.has_focus)
+        await pilot.press("escape")
+        await until(pilot, lambda: "inference 60" in log_text(live_app))
+
+    drive(live_app, steps)
+
+
+def test_jump_shows_and_marks_the_proving_line_and_stops_following(engine: FakeEngine, live_app: LabApp) -> None:
+    async def steps(pilot: Any) -> None:
+        running(engine)
+        await until(pilot, lambda: "inference 60" in log_text(live_app))
+        await pilot.press("j")
+        pane = live_app.bench.log_pane
+        await until(pilot, lambda: not pane.following)
+        top = pane.text.scroll_offset.y
+        assert top <= 6 < top + pane.text.size.height
+        assert pane.text.lines[6].startswith("▶    7 ")
+        engine.write(ev.LogLine(t=1054.5, log="bench-gpu", n=61, text="one more"))
+        await until(pilot, lambda: "1 new below" in str(pane.border_title))
+        await pilot.press("f")
+        await until(pilot, lambda: "one more" in log_text(live_app))
+
+    drive(live_app, steps)
+
+
+def test_l_shows_the_other_log_with_its_own_verdict(engine: FakeEngine, live_app: LabApp) -> None:
+    async def steps(pilot: Any) -> None:
+        running(engine)
+        await until(pilot, lambda: "PARTIAL" in shown(live_app, "#banner"))
+        await pilot.press("l")
+        await until(pilot, lambda: "CPU BASELINE" in shown(live_app, "#banner"))
+
+    drive(live_app, steps)
+
+
+def test_twenty_thousand_lines_leave_the_lab_responsive(engine: FakeEngine, live_app: LabApp) -> None:
+    async def steps(pilot: Any) -> None:
+        running(engine)
+        await until(pilot, lambda: "inference 60" in log_text(live_app))
+        lines = [ev.LogLine(t=1053.0, log="bench-gpu", n=61 + i, text=f"flood {i}") for i in range(20_000)]
+        engine.write(*lines)
+        await pilot.press("4")
+        await until(pilot, lambda: live_app.bench.active == "calculator")
+        await until(pilot, lambda: "flood 19999" in log_text(live_app))
+        pane = live_app.bench.log_pane
+        assert pane.text.line_count == 5000
+        assert "20,060 lines" in str(pane.border_title) and "15,060 older" in str(pane.border_title)
+        assert pane.text.scroll_offset.y == pane.text.max_scroll_y
+
+    drive(live_app, steps)
+
+
+# -- layout -----------------------------------------------------------------------------
+def test_a_small_terminal_shows_one_pane_and_a_large_one_all_of_them(engine: FakeEngine, live_app: LabApp) -> None:
+    def visible() -> list[str]:
+        return [name for name, pane in live_app.bench.panes.items() if pane.size.height > 0 and pane.display]
+
+    async def steps(pilot: Any) -> None:
+        running(engine)
+        await until(pilot, lambda: len(visible()) == 5)
+        for _ in range(2):
+            await pilot.resize_terminal(*SMALL)
+            await until(pilot, lambda: len(visible()) == 1)
+            await pilot.press("3")
+            await until(pilot, lambda: visible() == ["log"])
+            await pilot.press("5")
+            await until(pilot, lambda: visible() == ["heat"])
+            await until(pilot, lambda: "threshold" in shown(live_app, "#heat"))
+            await pilot.resize_terminal(*BIG)
+            await until(pilot, lambda: len(visible()) == 5)
+        await pilot.press("z")
+        await until(pilot, lambda: visible() == ["heat"])
+        await pilot.press("z")
+        await until(pilot, lambda: len(visible()) == 5)
+
+    drive(live_app, steps)
+
+
+# -- the calculator -----------------------------------------------------------------------
+def test_typed_values_answer_at_once_and_u_takes_the_sessions_again(engine: FakeEngine, live_app: LabApp) -> None:
+    async def steps(pilot: Any) -> None:
+        engine.write(*synthetic.whole_run())
+        body = "#calculator-body"
+        await until(pilot, lambda: "as measured" in shown(live_app, body))
+        assert "108 rounds" in shown(live_app, body)
+        await pilot.press("v")
+        await until(pilot, lambda: len(live_app.bench.calculator.query("Input")) == 4)
+        await until(pilot, lambda: live_app.focused is not None)
+        await pilot.press("home", "ctrl+k", *"0.263")
+        await until(pilot, lambda: "read as accepted÷drafted" in shown(live_app, body).replace("\n", " "))
+        assert "typed by hand" in shown(live_app, body)
+        await pilot.press("up")
+        await until(pilot, lambda: live_app.bench.calculator.numbers.alpha == pytest.approx(0.273))
+        await pilot.press("escape", "u")
+        await until(pilot, lambda: "as measured" in shown(live_app, body))
+
+    drive(live_app, steps)
+
+
+# -- replay -------------------------------------------------------------------------------
+@pytest.fixture
+def saved(places: Path) -> Path:
+    return synthetic.write_session(places / "sessions" / "20261129T101500Z-pixel-9-pro-saved", synthetic.whole_run())
+
+
+def _never(_: LabOptions) -> Connected:
+    raise AssertionError("a replay starts no engine")
+
+
+def test_replay_seeks_steps_and_changes_speed_through_the_same_panes(saved: Path) -> None:
+    app = LabApp(LabOptions(replay=saved, at_s=20.0), _never)
+
+    async def steps(pilot: Any) -> None:
+        await until(pilot, lambda: app.replay is not None)
+        assert app.replay is not None
+        clock = app.replay.replay
+        await until(pilot, lambda: "REPLAY" in shown(app, "HeaderLine") and "⏸ paused" in shown(app, "ReplayBar"))
+        await until(pilot, lambda: "▶ acceptance" in shown(app, "#stages"))
+        await pilot.press("right")
+        assert clock.position_s == pytest.approx(25.0)
+        await pilot.press("left", "left")
+        assert clock.position_s == pytest.approx(15.0)
+        await until(pilot, lambda: "▶ quantise" in shown(app, "#stages"))
+        index = clock.index
+        await pilot.press("full_stop")
+        assert clock.index == index + 1
+        await pilot.press("comma")
+        assert clock.index == index
+        await pilot.press("right_square_bracket")
+        await until(pilot, lambda: "2×" in shown(app, "ReplayBar"))
+        await pilot.press("left_square_bracket", "left_square_bracket")
+        await until(pilot, lambda: "0.5×" in shown(app, "ReplayBar"))
+        before = clock.position_s
+        await pilot.press("n")
+        assert clock.position_s > before
+        await pilot.press("p", "p")
+        assert clock.position_s < before + 5
+        await pilot.press("space")
+        before = clock.position_s
+        await until(pilot, lambda: clock.position_s > before + 0.2)
+        await pilot.press("space")
+        assert not clock.playing
+
+    drive(app, steps)
+
+
+def test_seeking_back_before_a_log_takes_its_lines_away(saved: Path) -> None:
+    app = LabApp(LabOptions(replay=saved, at_s=60.0), _never)
+
+    async def steps(pilot: Any) -> None:
+        await until(pilot, lambda: "inference 60" in log_text(app))
+        app.bench.seek_to(38.5)
+        await until(pilot, lambda: "inference 60" not in log_text(app) and "inference 5 " in log_text(app))
+        app.bench.seek_to(0.0)
+        await until(pilot, lambda: "inference" not in log_text(app))
+        assert "PARTIAL" not in shown(app, "#banner")
+
+    drive(app, steps)
+
+
+def test_sessions_screen_opens_one_and_b_goes_back_to_the_live_bench(
+    saved: Path, engine: FakeEngine, live_app: LabApp
+) -> None:
+    async def steps(pilot: Any) -> None:
+        running(engine)
+        await until(pilot, lambda: live_app.live is not None and live_app.live.state.running)
+        await pilot.press("s")
+        await until(pilot, lambda: isinstance(live_app.screen, SessionsScreen) and bool(live_app.screen.found))
+        names = [listed.path.name for listed in live_app.screen.found]  # type: ignore[attr-defined]
+        await pilot.press(*["down"] * names.index(saved.name), "enter")
+        await until(pilot, lambda: live_app.replay is not None)
+        await until(pilot, lambda: "REPLAY" in shown(live_app, "HeaderLine"))
+        assert not engine.commands and live_app.live is not None
+        await pilot.press("b")
+        await until(pilot, lambda: "REPLAY" not in shown(live_app, "HeaderLine"))
+
+    drive(live_app, steps)
+
+
+def test_a_record_without_its_journal_is_shown_by_the_same_panes(saved: Path) -> None:
+    (saved / "events.jsonl").unlink()
+    app = LabApp(LabOptions(replay=saved), _never)
+
+    async def steps(pilot: Any) -> None:
+        await until(pilot, lambda: "✓ measure" in shown(app, "#stages"))
+        await until(pilot, lambda: "RECORD ONLY" in shown(app, "HeaderLine"))
+        assert "◐ PARTIAL" in shown(app, "#banner")
+        await until(pilot, lambda: "TTFT 212 ms" in shown(app, "ResultsStrip"))
+        await until(pilot, lambda: "as measured" in shown(app, "#calculator-body"))
+
+    drive(app, steps)
+
+
+def test_a_foreign_session_closes_the_lab_with_a_sentence(places: Path) -> None:
+    folder = places / "sessions" / "foreign"
+    folder.mkdir()
+    (folder / "session.json").write_text("[]")
+    app = LabApp(LabOptions(replay=folder), _never)
+
+    async def steps(pilot: Any) -> None:
+        await until(pilot, lambda: app.return_code is not None)
+
+    drive(app, steps)
+    assert app.return_code == 1
