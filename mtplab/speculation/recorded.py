@@ -1,17 +1,15 @@
-"""Take accept counts and costs out of a saved session.json, trusting nothing in it."""
+"""Take accept counts and costs out of a saved session, trusting nothing in them."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from mtplab.session import archive
+from mtplab.session.journal import SessionError
+from mtplab.session.record import DEPLOYED, ConfigurationRecord, SessionRecord
 from mtplab.speculation.acceptance import AcceptCounts, merge
-
-DEPLOYED = "mtp-on"
-SIZE_LIMIT_BYTES = 256 * 1024 * 1024
 
 
 class Recorded(msgspec.Struct, frozen=True):
@@ -30,66 +28,48 @@ class SessionUnusable(ValueError):
     """The session cannot answer; the text is one sentence."""
 
 
-def find_session(name: str) -> Path:
-    """The session.json of a path, a session folder, or a name under $MTPLAB_SESSIONS."""
-    roots = [Path(name)]
-    if os.environ.get("MTPLAB_SESSIONS"):
-        roots.append(Path(os.environ["MTPLAB_SESSIONS"]) / name)
-    for root in roots:
-        for file in (root / "session.json", root):
-            if file.is_file():
-                return file
-    raise SessionUnusable(f"There is no session at {name}; give its folder or its session.json.")
-
-
 def read_session(name: str) -> Recorded:
-    """Counts of the deployed MTP configuration, or of the first that recorded any."""
-    file = find_session(name)
+    """Counts of the deployed MTP configuration, or of the first that recorded any.
+
+    `name` is whatever opens a session: a folder, a session.json, a name or its beginning, `last`.
+    """
     try:
-        if file.stat().st_size > SIZE_LIMIT_BYTES:
-            raise SessionUnusable(f"{file} is too large to be a session.json.")
-        data = msgspec.json.decode(file.read_bytes())
-    except OSError as error:
-        raise SessionUnusable(f"{file} cannot be read ({error.strerror}).") from None
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        raise SessionUnusable(f"{file} is torn or no JSON; give the session.json of a sealed session.") from None
-    if not isinstance(data, dict) or data.get("format") != "mtplab-session":
-        raise SessionUnusable(f"{file} is not an mtplab session: it lacks the format mark.")
+        record = archive.open_session(name).record
+    except SessionError as error:
+        raise SessionUnusable(str(error)) from None
     try:
-        return _recorded(data, file)
+        return _recorded(record)
     except (ValueError, TypeError) as error:
         if isinstance(error, SessionUnusable):
             raise
-        raise SessionUnusable(f"{file} holds accept counts that cannot be: {error}.") from None
+        raise SessionUnusable(f"{record.session} holds accept counts that cannot be: {error}.") from None
 
 
-def _recorded(data: dict[str, Any], file: Path) -> Recorded:
+def _recorded(record: SessionRecord) -> Recorded:
     found = []
-    for configuration in _dicts(data.get("configurations")):
+    for configuration in record.configurations:
         prompts = _prompts(configuration)
         counts = _pooled(configuration, prompts)
         if counts is not None and counts.rounds:
-            found.append((str(configuration.get("name", "")), counts, prompts))
+            found.append((configuration.name, counts, prompts))
     if not found:
-        raise SessionUnusable(f"{file} recorded no draft round; measure with MTP on first.")
+        raise SessionUnusable(f"{record.session} recorded no draft round; measure with MTP on first.")
     name, counts, prompts = next((f for f in found if f[0] == DEPLOYED), found[0])
-    predicted = data.get("predicted")
-    costs = predicted if isinstance(predicted, dict) else {}
     return Recorded(
         configuration=name,
         counts=counts,
         prompts=tuple(prompts),
-        draft_cost=_number(costs.get("draft_cost")),
-        verify_cost=_number(costs.get("verify_cost")),
-        overhead=_number(costs.get("overhead")),
-        simulated=data.get("simulated") is not False,
+        draft_cost=_number(record.predicted.get("draft_cost")),
+        verify_cost=_number(record.predicted.get("verify_cost")),
+        overhead=_number(record.predicted.get("overhead")),
+        simulated=record.simulated,
     )
 
 
-def _prompts(configuration: dict[str, Any]) -> list[AcceptCounts]:
+def _prompts(configuration: ConfigurationRecord) -> list[AcceptCounts]:
     """Counts of each prompt over all rounds: repeats of one prompt are one prompt, not more evidence."""
     by_prompt: dict[str, list[AcceptCounts]] = {}
-    for measured in _dicts(configuration.get("rounds")):
+    for measured in _dicts(configuration.rounds):
         for prompt in _dicts(measured.get("prompts")):
             gamma, accepts = prompt.get("gamma"), prompt.get("accepts")
             if isinstance(gamma, int) and isinstance(accepts, list) and accepts:
@@ -97,15 +77,10 @@ def _prompts(configuration: dict[str, Any]) -> list[AcceptCounts]:
     return [merge(counts) for counts in by_prompt.values()]
 
 
-def _pooled(configuration: dict[str, Any], prompts: list[AcceptCounts]) -> AcceptCounts | None:
+def _pooled(configuration: ConfigurationRecord, prompts: list[AcceptCounts]) -> AcceptCounts | None:
     if prompts:
         return merge(prompts)
-    counts = configuration.get("counts")
-    if not isinstance(counts, list) or len(counts) < 2:
-        return None
-    if not all(isinstance(n, int) and not isinstance(n, bool) for n in counts):
-        raise ValueError("an accept count is not a whole number")
-    return AcceptCounts(tuple(counts))
+    return AcceptCounts(tuple(configuration.counts)) if len(configuration.counts) > 1 else None
 
 
 def _dicts(value: Any) -> list[dict[str, Any]]:

@@ -31,12 +31,20 @@ def calc_json(*args: str) -> dict:
     return json.loads(result.stdout)
 
 
+HEAD = {"format": "mtplab-session", "schema": 1, "session": "s", "created_utc": "2026-01-01T00:00:00+00:00"}
+
+
 def session(tmp_path, configurations, **more):
     folder = tmp_path / "s"
     folder.mkdir(exist_ok=True)
-    document = {"format": "mtplab-session", "simulated": False, "configurations": configurations, **more}
+    whole = [{"figures": {}, **configuration} for configuration in configurations]
+    document = {**HEAD, "simulated": False, "configurations": whole, **more}
     (folder / "session.json").write_text(json.dumps(document))
     return folder
+
+
+def sealed(*configurations):
+    return json.dumps({**HEAD, "configurations": [{"name": "mtp-on", "figures": {}, **c} for c in configurations]})
 
 
 def rounds(*prompts):
@@ -179,19 +187,12 @@ def test_wrong_use_is_one_sentence_and_exit_code_1(args, says):
         (b"[" * 100_000, "torn"),
         (b'{"format": "other"}', "not an mtplab session"),
         (b"[1, 2]", "not an mtplab session"),
-        (b'{"format": "mtplab-session"}', "no draft round"),
-        (b'{"format": "mtplab-session", "configurations": [{"counts": [1, "x"]}]}', "cannot be"),
-        (b'{"format": "mtplab-session", "configurations": [{"counts": [1, -1]}]}', "cannot be"),
-        (
-            b'{"format": "mtplab-session", "configurations": '
-            b'[{"rounds": [{"prompts": [{"gamma": 3, "accepts": [9]}]}]}]}',
-            "cannot be",
-        ),
-        (
-            b'{"format": "mtplab-session", "configurations": '
-            b'[{"rounds": [{"prompts": [{"gamma": 3, "accepts": ["3"]}]}]}]}',
-            "cannot be",
-        ),
+        (b'{"format": "mtplab-session"}', "no session schema"),
+        (sealed().encode(), "no draft round"),
+        (sealed({"counts": [1, "x"]}).encode(), "damaged"),
+        (sealed({"counts": [1, -1]}).encode(), "cannot be"),
+        (sealed({"rounds": [{"prompts": [{"gamma": 3, "accepts": [9]}]}]}).encode(), "cannot be"),
+        (sealed({"rounds": [{"prompts": [{"gamma": 3, "accepts": ["3"]}]}]}).encode(), "cannot be"),
     ],
 )
 def test_a_torn_foreign_or_impossible_session_is_refused(tmp_path, content, says):
