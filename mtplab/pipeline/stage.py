@@ -92,7 +92,7 @@ HOST_STAGES: tuple[HostStage, ...] = (
     HostStage(
         name="align",
         title="Align",
-        uses=("model", "model_files", "head", "gamma", "acceptance_prompts", "alignment_threshold", "threads"),
+        uses=("model", "model_files", "head", "gamma", "acceptance_prompts", "alignment_threshold"),
         takes={**_MODEL, **_FLOAT},
         packages=(*_TORCH, "ai-edge-litert"),
     ),
@@ -107,7 +107,7 @@ HOST_STAGES: tuple[HostStage, ...] = (
     HostStage(
         name="acceptance",
         title="Acceptance",
-        uses=("gamma", "recipe", "head_recipe", "acceptance_prompts", "alpha_drop_limit", "threads"),
+        uses=("gamma", "recipe", "head_recipe", "acceptance_prompts", "alpha_drop_limit"),
         takes={
             "float_backbone.tflite": ("export", "backbone.tflite"),
             "float_head.tflite": ("export", "head.tflite"),
@@ -143,7 +143,6 @@ def params_for(name: str, run: RunParameters) -> dict[str, Any]:
         "acceptance_prompts": lambda: _prompt_file(run.acceptance_set),
         "alignment_threshold": lambda: run.alignment_threshold,
         "alpha_drop_limit": lambda: run.alpha_drop_limit,
-        "threads": lambda: run.policy.threads,
     }
     return {use: values[use]() for use in host_stage(name).uses}
 

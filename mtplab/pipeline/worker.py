@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import traceback
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 
@@ -43,7 +43,7 @@ def main() -> int:
         channel.send({"e": "error", "message": f"The worker was given no job it can read ({error})."})
         return EXIT_USAGE
     if job.lifeline:
-        threading.Thread(target=_end_with_parent, args=(sys.stdin.buffer,), daemon=True).start()
+        threading.Thread(target=_end_with_parent, args=(sys.stdin.fileno(),), daemon=True).start()
     try:
         output: Output = importlib.import_module(job.module).run(job, Emitter(channel.send))
         missing = [name for name in output.artefacts if not job.output(name).is_file()]
@@ -71,8 +71,10 @@ def _failure(job: Job, error: Exception) -> dict[str, Any]:
     return {"e": "error", "message": message}
 
 
-def _end_with_parent(stdin: BinaryIO) -> None:
-    stdin.read()
+def _end_with_parent(stdin: int) -> None:
+    # Read below Python's buffer: its lock, held by a waiting thread, aborts the interpreter at exit.
+    while os.read(stdin, 4096):
+        continue
     try:
         # The parent gave this process a group of its own, so this takes helpers along.
         if os.getpgrp() == os.getpid():

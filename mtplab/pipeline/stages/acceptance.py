@@ -28,6 +28,7 @@ from mtplab.speculation.decode import RoundRecord, TokenRecord, decode_plain, de
 from mtplab.speculation.intervals import Estimate, bootstrap_statistic, wilson
 
 OUTPUT_TOKENS = 48  # a prompt; enough for some 25 rounds
+THREADS = 1  # what is accepted does not depend on it, and a small model is fastest so
 SMALL_MARGIN = 1e-3  # below this top-2 logit margin two kernels may choose differently without a fault
 
 
@@ -39,7 +40,6 @@ class Settings(msgspec.Struct, frozen=True):
     head_recipe: str
     acceptance_prompts: dict[str, str]
     alpha_drop_limit: float
-    threads: int
 
 
 class PromptRounds(msgspec.Struct, frozen=True):
@@ -66,15 +66,15 @@ def run(job: Job, emit: Emitter) -> Output:
     """Figures of the float and the deployed pair and their paired difference; artefacts are inputs for the bench."""
     settings = job.settings(Settings)
     tokenizer = job.input("tokenizer.json")
-    backbone = LiteRtBackbone(job.input("float_backbone.tflite"), settings.threads)
+    backbone = LiteRtBackbone(job.input("float_backbone.tflite"), THREADS)
     texts = read_texts(settings.acceptance_prompts["path"], tokenizer, backbone.context_limit)
     texts = [text for text in texts if text.split + settings.gamma + 1 < backbone.context_limit]
     total = 2 * len(texts)
-    float_head = LiteRtHead(job.input("float_head.tflite"), settings.threads)
+    float_head = LiteRtHead(job.input("float_head.tflite"), THREADS)
     before = _rounds(backbone, float_head, texts, emit, 0, total, "float")
     float_perplexity = perplexity(backbone, texts)
-    backbone = LiteRtBackbone(job.input("backbone.tflite"), settings.threads)
-    head = LiteRtHead(job.input("head.tflite"), settings.threads)
+    backbone = LiteRtBackbone(job.input("backbone.tflite"), THREADS)
+    head = LiteRtHead(job.input("head.tflite"), THREADS)
     after = _rounds(backbone, head, texts, emit, len(texts), total, "deployed")
     exact = exactness(backbone, texts, after)
     bench_inputs = write_inputs(backbone, head, texts[0].tokens[: texts[0].split], job.output("."))

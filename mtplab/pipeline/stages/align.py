@@ -14,6 +14,7 @@ from mtplab.pipeline.stages.loading import load_frozen, read_texts
 
 HIDDEN_STATES = 400  # through the head; one position in 400 still passes a threshold of 0.99
 SEQUENCES = 12  # real texts through the backbone
+THREADS = 1  # logits do not depend on it
 LONGEST = 96  # tokens of each
 
 
@@ -26,13 +27,12 @@ class Settings(msgspec.Struct, frozen=True):
     gamma: int
     acceptance_prompts: dict[str, str]
     alignment_threshold: float
-    threads: int
 
 
 def run(job: Job, emit: Emitter) -> Output:
     """No artefact; figures per graph: top-1 agreement, largest difference, positions compared."""
     settings = job.settings(Settings)
-    torch.set_num_threads(settings.threads)
+    torch.set_num_threads(THREADS)
     emit.progress(0, 3, "graphs", "reading the model")
     model, head = load_frozen(
         settings.model, settings.model_files, settings.head, settings.gamma, job.input("weights.json")
@@ -41,11 +41,11 @@ def run(job: Job, emit: Emitter) -> Output:
     # Evenly from the whole set, so that every class of prompt is in it.
     chosen = texts[:: max(1, len(texts) // SEQUENCES)]
     sequences = [text.tokens for text in chosen]
-    head_runtime = LiteRtHead(job.input("head.tflite"), settings.threads)
+    head_runtime = LiteRtHead(job.input("head.tflite"), THREADS)
     emit.progress(1, 3, "graphs", "head")
     found = [align_head(head_runtime, head, model.backbone, sequences, HIDDEN_STATES)]
     emit.progress(2, 3, "graphs", "backbone")
-    backbone_runtime = LiteRtBackbone(job.input("backbone.tflite"), settings.threads)
+    backbone_runtime = LiteRtBackbone(job.input("backbone.tflite"), THREADS)
     found += align_backbone(backbone_runtime, model.backbone, sequences)
     figures: dict[str, Any] = {agreement.graph: msgspec.to_builtins(agreement) for agreement in found}
     figures |= {"threshold": settings.alignment_threshold, "cache_mode": backbone_runtime.cache_mode}

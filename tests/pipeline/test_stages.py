@@ -1,0 +1,308 @@
+"""The host stages on real graphs: aligned, quantised with proof, accepted or refused."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mtplab.pipeline.cache import Store
+from mtplab.pipeline.errors import PipelineError
+from mtplab.pipeline.job import Emitter, Job, StageFailed
+from mtplab.pipeline.stage import (
+    HOST_STAGES,
+    RunParameters,
+    StageResult,
+    host_stage,
+    inputs_for,
+    key_of,
+    params_for,
+    run_host_stage,
+)
+from mtplab.session.identity import Policy
+
+pytestmark = pytest.mark.pipeline
+
+
+def quiet() -> Emitter:
+    return Emitter(lambda event: None)
+
+
+def make_job(small: Any, folder: Path, stage: str, params: dict[str, Any], **inputs: Path) -> Job:
+    folder.mkdir(exist_ok=True)
+    names = {name.replace("__", "."): str(path) for name, path in inputs.items()}
+    return Job(stage=stage, module="", params=params, inputs=names, workdir=str(folder))
+
+
+@pytest.fixture(scope="module")
+def prompt_file(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    path = tmp_path_factory.mktemp("prompts") / "set.jsonl"
+    rng = np.random.default_rng(1)
+    rows = []
+    for n in range(8):
+        letters = "".join(chr(33 + int(c)) for c in rng.integers(0, 90, 70))
+        rows.append(
+            {"id": f"p{n}", "class": ("code", "chat")[n % 2], "text": letters[:30], "continuation": letters[30:]}
+        )
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return {"name": "set", "path": str(path), "sha256": "-"}
+
+
+@pytest.fixture(scope="module")
+def quantised(small: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    from mtplab.litert.export import module_names
+    from mtplab.pipeline.stages import quantise
+
+    folder = tmp_path_factory.mktemp("quantised")
+    names = {
+        "backbone": module_names(small.torch_backbone, small.backbone),
+        "head": module_names(small.torch_head, small.head),
+    }
+    (folder / "modules.json").write_text(json.dumps(names))
+    job = make_job(
+        small,
+        folder / "work",
+        "quantise",
+        {"recipe": "mixed", "head_recipe": "dynamic_int8"},
+        backbone__tflite=small.backbone,
+        head__tflite=small.head,
+        modules__json=folder / "modules.json",
+    )
+    return folder / "work", quantise.run(job, quiet())
+
+
+def test_quantise_shows_which_module_became_what(quantised: tuple[Path, Any]) -> None:
+    folder, output = quantised
+    assert output.figures["backbone"]["dtypes_by_role"]["output_projection"] == ["FLOAT32"]
+    assert output.figures["head"]["dtypes_by_role"]["output_projection"] == ["INT8"]
+    rows = {row["module"]: row for row in output.records["map"]["backbone"]}
+    assert rows["blocks.0.attention.q_proj.weight"]["after"] == "INT8"
+    assert rows["blocks.0.attention.q_proj.weight"]["uses"] == 3  # prefill, decode, verify share it
+    audit = json.loads((folder / "audit.json").read_text())
+    assert {row["dtype"] for row in audit["head"] if row["role"] == "body"} == {"INT8"}
+
+
+@pytest.fixture
+def aligning(small: Any, prompt_file: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    from types import SimpleNamespace
+
+    from mtplab.pipeline.stages import align
+
+    model = SimpleNamespace(
+        backbone=small.torch_backbone, config=small.torch_backbone.config, tokenizer_path=small.tokenizer
+    )
+    monkeypatch.setattr(align, "load_frozen", lambda *args: (model, small.torch_head))
+
+    def go(folder: Path, head: Path, backbone: Path) -> Any:
+        params = {
+            "model": "tiny",
+            "model_files": {},
+            "head": "token_conditioned",
+            "gamma": 3,
+            "acceptance_prompts": prompt_file,
+            "alignment_threshold": 0.99,
+        }
+        job = make_job(
+            small, folder, "align", params, weights__json=folder, head__tflite=head, backbone__tflite=backbone
+        )
+        return align.run(job, quiet())
+
+    return go
+
+
+def test_exported_graphs_agree_with_torch_on_real_text(small: Any, aligning: Any, tmp_path: Path) -> None:
+    figures = aligning(tmp_path, small.head, small.backbone).figures
+    for graph in ("draft", "prefill", "decode", "verify"):
+        assert min(figures[graph]["top1"]) >= 0.99, graph
+        assert figures[graph]["n"] >= 200
+    assert len(figures["draft"]["top1"]) == 3
+    assert figures["worst_top1"] >= 0.99
+
+
+def test_a_graph_that_disagrees_stops_the_pipeline_and_points_at_norms(
+    small: Any, aligning: Any, tmp_path: Path
+) -> None:
+    with pytest.raises(StageFailed, match=r"norm layers .* dtypes") as refused:
+        # A head of the other family stands for an export gone wrong.
+        aligning(tmp_path, small.plain_head, small.backbone)
+    assert refused.value.figures["worst_top1"] < 0.99
+
+
+def accept(small: Any, folder: Path, prompts: dict[str, str], backbone: Path, head: Path, limit: float) -> Any:
+    from mtplab.pipeline.stages import acceptance
+
+    params = {
+        "gamma": 3,
+        "recipe": "mixed",
+        "head_recipe": "mixed",
+        "acceptance_prompts": prompts,
+        "alpha_drop_limit": limit,
+    }
+    job = make_job(
+        small,
+        folder,
+        "acceptance",
+        params,
+        float_backbone__tflite=small.backbone,
+        float_head__tflite=small.head,
+        backbone__tflite=backbone,
+        head__tflite=head,
+        tokenizer__json=small.tokenizer,
+    )
+    return acceptance.run(job, quiet())
+
+
+def test_acceptance_of_the_same_graphs_does_not_change(
+    small: Any, prompt_file: dict[str, str], tmp_path: Path
+) -> None:
+    output = accept(small, tmp_path, prompt_file, small.backbone, small.head, 0.02)
+    assert output.figures["delta_alpha"]["value"] == 0
+    assert output.figures["exactness"] == {
+        "prompts": 8,
+        "equal": 8,
+        "different_at_small_margin": 0,
+        "different": 0,
+    }
+    assert output.figures["float"] == output.figures["deployed"]
+    assert set(output.figures["per_class"]) == {"code", "chat"}
+    assert len(output.figures["float"]["conditional_alpha"]) == 3
+    assert output.figures["perplexity"]["float"] == output.figures["perplexity"]["deployed"]
+    rounds = output.figures["float"]["rounds"]
+    assert rounds == sum(len(row["accepted"]) for row in output.records["float"])
+
+
+def test_acceptance_judges_the_quantised_pair_exactly(
+    small: Any, quantised: tuple[Path, Any], prompt_file: dict[str, str], tmp_path: Path
+) -> None:
+    folder, _ = quantised
+    output = accept(small, tmp_path, prompt_file, folder / "backbone.tflite", folder / "head.tflite", 1.0)
+    exact = output.figures["exactness"]
+    assert exact["equal"] + exact["different_at_small_margin"] == 8
+    assert output.figures["perplexity"]["deployed"]["value"] > 1
+
+
+def test_perplexity_is_that_of_the_torch_model(small: Any, prompt_file: dict[str, str]) -> None:
+    import torch
+    import torch.nn.functional as F
+
+    from mtplab.litert.runtime import LiteRtBackbone
+    from mtplab.pipeline.stages.acceptance import perplexity
+    from mtplab.pipeline.stages.loading import read_texts
+
+    texts = read_texts(prompt_file["path"], small.tokenizer, 96)
+    losses = []
+    for text in texts:
+        tokens = torch.tensor([text.tokens])
+        with torch.no_grad():
+            logits = small.torch_backbone.forward_sequence(tokens)[0]
+        losses.append(F.cross_entropy(logits[0, text.split - 1 : -1], tokens[0, text.split :], reduction="none"))
+    wanted = float(torch.cat(losses).double().mean().exp())
+    found = perplexity(LiteRtBackbone(small.backbone), texts)
+    assert found.value == pytest.approx(wanted, rel=1e-3)
+    assert found.tokens == sum(len(loss) for loss in losses)
+
+
+def test_a_lost_alpha_fails_the_stage_with_its_interval() -> None:
+    from mtplab.pipeline.stages.acceptance import Settings, delta_alpha, verdict
+    from mtplab.speculation.acceptance import AcceptCounts
+
+    before = [AcceptCounts((10, 5, 5, 20))] * 12
+    after = [AcceptCounts((20, 5, 5, 10))] * 12
+    settings = Settings(3, "mixed", "mixed", {}, 0.02)
+    exact = {"prompts": 12, "equal": 12, "different_at_small_margin": 0, "different": 0}
+    worse = delta_alpha(before, after)
+    assert worse.value is not None and worse.value < -0.02
+    assert "lift" in str(verdict(settings, worse, exact))
+    assert verdict(settings, delta_alpha(after, before), exact) is None
+    assert "other tokens" in str(verdict(settings, delta_alpha(before, before), {**exact, "different": 1}))
+
+
+def test_delta_alpha_is_paired_by_prompt() -> None:
+    from mtplab.pipeline.stages.acceptance import delta_alpha
+    from mtplab.speculation.acceptance import AcceptCounts
+
+    # Prompts differ wildly, the change is the same in each: unpaired the interval would span zero.
+    before = [AcceptCounts((40 - n, 0, 0, n)) for n in range(2, 38, 3)]
+    after = [AcceptCounts((41 - n, 0, 0, n - 1)) for n in range(2, 38, 3)]
+    change = delta_alpha(before, after)
+    assert change.high is not None and change.high < 0
+
+
+def test_stages_stand_in_order_and_each_takes_only_from_earlier_ones() -> None:
+    names = [stage.name for stage in HOST_STAGES]
+    assert names == ["freeze", "export", "align", "quantise", "acceptance"]
+    for index, stage in enumerate(HOST_STAGES):
+        assert all(source in names[:index] for source, _ in stage.takes.values())
+        assert not stage.measuring
+    with pytest.raises(PipelineError, match="run freeze first"):
+        inputs_for("export", {})
+    with pytest.raises(PipelineError, match="no host stage"):
+        host_stage("bake")
+
+
+def test_a_stage_sees_only_what_it_depends_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mtplab.pipeline.stage.model_files", lambda spec: {"backbone.safetensors": "00"})
+    run = RunParameters()
+    longer = RunParameters(policy=Policy(output_limit=96))
+    inputs = {"weights.json": "00"}
+    assert params_for("export", run) == params_for("export", longer)
+    assert params_for("freeze", run) != params_for("freeze", longer)
+    other = RunParameters(gamma=4)
+    assert key_of("export", params_for("export", run), inputs) != key_of(
+        "export", params_for("export", other), inputs
+    )
+
+
+def test_a_key_ignores_where_a_prompt_file_stands() -> None:
+    one = {"acceptance_prompts": {"name": "x", "path": "/one/x.jsonl", "sha256": "00"}}
+    two = {"acceptance_prompts": {"name": "x", "path": "/two/x.jsonl", "sha256": "00"}}
+    new = {"acceptance_prompts": {"name": "x", "path": "/one/x.jsonl", "sha256": "01"}}
+    assert key_of("acceptance", one, {}) == key_of("acceptance", two, {})
+    assert key_of("acceptance", one, {}) != key_of("acceptance", new, {})
+
+
+def through_worker(small: Any, store: Store, recipe: str, **options: Any) -> tuple[StageResult, list[dict[str, Any]]]:
+    names = store.root / "modules.json"
+    names.write_text('{"backbone": {}, "head": {}}')
+    inputs = {
+        "backbone.tflite": store.put(small.backbone).sha256,
+        "head.tflite": store.put(small.head).sha256,
+        "modules.json": store.put(names).sha256,
+    }
+    events: list[dict[str, Any]] = []
+    params = {"recipe": recipe, "head_recipe": recipe}
+    result = run_host_stage("quantise", params, inputs, store, events.append, threading.Event(), **options)
+    return result, events
+
+
+def test_a_stage_runs_in_a_worker_once_and_is_cached_then(small: Any, tmp_path: Path) -> None:
+    store = Store(tmp_path / "cache")
+    first, events = through_worker(small, store, "mixed")
+    assert first.status == "done", first.reason
+    assert any(event["e"] == "progress" for event in events)
+    assert store.path(first.artefacts["backbone.tflite"].sha256).stat().st_size > 0
+    again, events = through_worker(small, store, "mixed")
+    assert (again.status, again.seconds, events) == ("cached", first.seconds, [])
+    assert again.artefacts == first.artefacts and again.figures == first.figures
+    store.path(first.artefacts["head.tflite"].sha256).write_bytes(b"torn")
+    mended, _ = through_worker(small, store, "mixed")
+    assert mended.status == "done" and mended.artefacts == first.artefacts
+    assert list((store.root / "scratch").iterdir()) == []
+
+
+def test_a_failed_stage_is_not_cached(small: Any, tmp_path: Path) -> None:
+    store = Store(tmp_path / "cache")
+    result, _ = through_worker(small, store, "int3")
+    assert result.status == "failed" and "no recipe 'int3'" in str(result.reason)
+    assert store.lookup(result.key) is None
+
+
+def test_an_input_that_left_the_cache_is_named(tmp_path: Path) -> None:
+    store = Store(tmp_path / "cache")
+    inputs = {"backbone.tflite": "0" * 64}
+    with pytest.raises(PipelineError, match=r"input backbone\.tflite is no longer in the cache"):
+        run_host_stage("quantise", {}, inputs, store, lambda event: None, threading.Event())
