@@ -55,7 +55,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("run", "r", "run", "Run the pipeline; asks for model, head and recipe, Enter takes what stands there.",
            lambda b: b.ask_run(), "Run", LIVE),
     Action("cancel", "c", "cancel", "Cancel the stage that runs, and with it the run.",
-           lambda b: b.command({"cmd": "cancel"}, "cancelling …"), "Run", LIVE),
+           lambda b: b.cancel(), "Run", LIVE),
     Action("mark", "m", "mark", "Mark this moment on the time axis, with a word if you like.",
            lambda b: b.ask_mark(), "Run", LIVE),
     Action("stop", "o", "stop/keep", "Keep this session, cancel the run, or stop the engine.",

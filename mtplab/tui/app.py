@@ -66,6 +66,7 @@ class LabApp(EngineApp):
             self.open_session(self.options.replay, self.options.at_s, fatal=True)
         else:
             self.connect_to(self.options)
+        self.call_after_refresh(self.tick)
         self.call_after_refresh(self.warm_up)
 
     def _load_themes(self) -> None:
@@ -145,7 +146,10 @@ class LabApp(EngineApp):
         self._count += 1
         try:
             if self.live is not None:
-                self._tell(self.live.poll())
+                fresh = self.live.caught_up  # what was said before this lab looked is no news
+                events = self.live.poll()
+                if fresh:
+                    self._tell(events)
             if self.replay is not None:
                 self.replay.poll()
         except SessionError as error:

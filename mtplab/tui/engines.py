@@ -14,7 +14,7 @@ from mtplab.tui import LabOptions, texts
 from mtplab.tui.connect import Connected, Connector
 from mtplab.tui.source import LiveSource, ReplaySource
 
-STOP_WAIT_S = 8.0
+STOP_WAIT_S = 15.0
 USAGE = 1
 
 
@@ -163,4 +163,6 @@ class EngineApp(App[int]):
                 time.sleep(0.1)
         except EngineError:
             source.ended = True  # gone before it could be asked
-        self.call_from_thread(self.exit, 0)
+        late = not source.ended and source.engine.alive()
+        message = "The engine has not ended yet; `mtplab lab --attach` shows what it does." if late else None
+        self.call_from_thread(self.exit, 0, 0, message)

@@ -77,6 +77,8 @@ class LiveSource:
         self.state = LabState()
         self.ended = False
         self._silent = 0
+        self.caught_up = False
+        """Whether everything that was there at the beginning has been taken in."""
         self.behind = False
         """Whether the journal holds more than could be taken in so far."""
         self._reader: JournalReader | None = None
@@ -108,6 +110,7 @@ class LiveSource:
             found += events
             self.behind = bool(events) and time.monotonic() >= until
             if not events or self.behind:
+                self.caught_up = self.caught_up or not self.behind
                 return found
 
     def check(self) -> None:

@@ -62,6 +62,7 @@ class Engine:
 
     def _attack(self) -> None:
         t = 1054.0
+        time.sleep(1.5)  # so that the lab has caught up and the message becomes a toast
         self._writer.append(ev.LogLine(t=t, log="bench-gpu", n=61, text=f"line {EVIL}"))
         self._writer.append(ev.Message(t=t, text=f"says {EVIL}", level="error"))
         self._writer.append(ev.Marker(t=t, label=EVIL))

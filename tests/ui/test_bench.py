@@ -39,6 +39,15 @@ def running(engine: FakeEngine) -> None:
     engine.write(*[e for e in synthetic.whole_run() if e.t < 1055])
 
 
+@pytest.fixture
+def saved(places: Path) -> Path:
+    return synthetic.write_session(places / "sessions" / "20261129T101500Z-pixel-9-pro-saved", synthetic.whole_run())
+
+
+def _never(_: LabOptions) -> Connected:
+    raise AssertionError("a replay starts no engine")
+
+
 # -- live ---------------------------------------------------------------------------
 def test_live_panes_show_what_the_journal_says(engine: FakeEngine, live_app: LabApp) -> None:
     async def steps(pilot: Any) -> None:
@@ -277,6 +286,38 @@ def test_twenty_thousand_lines_leave_the_lab_responsive(engine: FakeEngine, live
     drive(live_app, steps)
 
 
+def test_warnings_of_the_engine_become_toasts_but_not_those_of_before(engine: FakeEngine, live_app: LabApp) -> None:
+    engine.write(ev.Message(t=1000.0, text="old news", level="warning"))
+
+    async def steps(pilot: Any) -> None:
+        await until(pilot, lambda: live_app.live is not None and live_app.live.caught_up)
+        await until(pilot, lambda: live_app.live.state.event_count == 1)  # type: ignore[union-attr]
+        engine.write(ev.Message(t=1001.0, text="[bold]the host is busy[/bold]", level="warning"))
+        await until(pilot, lambda: len(live_app._notifications) > 0)
+        assert [n.message for n in live_app._notifications] == ["[bold]the host is busy[/bold]"]
+        assert all(not n.markup for n in live_app._notifications)
+
+    drive(live_app, steps)
+
+
+def test_tabs_and_the_replays_track_can_be_clicked(saved: Path) -> None:
+    app = LabApp(LabOptions(replay=saved, at_s=20.0), _never)
+
+    async def steps(pilot: Any) -> None:
+        await until(pilot, lambda: "REPLAY" in shown(app, "ReplayBar"))
+        bar = shown(app, "ReplayBar")
+        await pilot.click("ReplayBar", offset=(bar.index("├") + 1, 0))
+        assert app.replay is not None and app.replay.replay.position_s < 10
+        await until(pilot, lambda: "acceptance" not in shown(app, "TabBar"))
+        await pilot.click("TabBar", offset=(shown(app, "TabBar").index("Log"), 0))
+        await until(pilot, lambda: app.bench.active == "log")
+        keys = shown(app, "KeyBar")
+        await pilot.click("KeyBar", offset=(keys.index("faster"), 0))
+        await until(pilot, lambda: app.replay is not None and app.replay.replay.speed == 2.0)
+
+    drive(app, steps, SMALL)
+
+
 # -- layout -----------------------------------------------------------------------------
 def test_a_small_terminal_shows_one_pane_and_a_large_one_all_of_them(engine: FakeEngine, live_app: LabApp) -> None:
     def visible() -> list[str]:
@@ -325,15 +366,6 @@ def test_typed_values_answer_at_once_and_u_takes_the_sessions_again(engine: Fake
 
 
 # -- replay -------------------------------------------------------------------------------
-@pytest.fixture
-def saved(places: Path) -> Path:
-    return synthetic.write_session(places / "sessions" / "20261129T101500Z-pixel-9-pro-saved", synthetic.whole_run())
-
-
-def _never(_: LabOptions) -> Connected:
-    raise AssertionError("a replay starts no engine")
-
-
 def test_replay_seeks_steps_and_changes_speed_through_the_same_panes(saved: Path) -> None:
     app = LabApp(LabOptions(replay=saved, at_s=20.0), _never)
 

@@ -159,6 +159,14 @@ class BenchScreen(Screen[None]):
         run = {k: v for k, v in filled.items() if v and k != "rounds"}
         self.command({"cmd": "run", "options": {**run, "rounds": rounds}}, "starting the run …")
 
+    def cancel(self) -> None:
+        """Cancel the run that goes on."""
+        source = self.lab.source
+        if self.lab.can_command("cancel") and source is not None and not source.state.running:
+            self.notify("No run goes on.")
+        else:
+            self.command({"cmd": "cancel"}, "cancelling …")
+
     def ask_mark(self) -> None:
         """Ask for a word and mark."""
         if not self.lab.can_command("mark"):

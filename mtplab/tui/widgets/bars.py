@@ -136,9 +136,10 @@ def track(replay: Replay, room: int) -> list[Part]:
     """The time line in `room` cells: marks where something happened, ● where the replay stands."""
     cells = ["├", *["─"] * (room - 2), "┤"]
     scale = (room - 1) / replay.duration_s if replay.duration_s > 0 else 0.0
-    ranks = list(MARKS)[::-1]  # what matters more is drawn later, over the rest
-    for event in sorted(replay.markers(), key=lambda e: ranks.index(type(e))):
-        cells[min(room - 1, max(0, round((event.t - replay.t0) * scale)))] = MARKS[type(event)][0]
+    order = [type(None), *list(MARKS)[::-1]]  # what matters more is drawn later, over the rest
+    for event in sorted(replay.markers(), key=lambda e: order.index(type(e)) if type(e) in MARKS else 0):
+        glyph, _ = MARKS.get(type(event), ("·", ""))
+        cells[min(room - 1, max(0, round((event.t - replay.t0) * scale)))] = glyph
     here = min(room - 1, round(replay.position_s * scale))
     return [("".join(cells[:here]), "$text-primary"), ("●", "bold $text-accent"), ("".join(cells[here + 1 :]), "")]
 

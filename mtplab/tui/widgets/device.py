@@ -223,7 +223,9 @@ def _sampler_row(view: View) -> list[Part]:
         return []
     span = trail[-1].t - trail[0].t if len(trail) > 1 else 0.0
     rate = f"{(len(trail) - 1) / span:.1f} Hz" if span > 0 else "rate unknown"
-    return [(f"{len(heat.zones)} zones · {rate}", "$text-muted")]
+    host = view.state.host
+    load = f" · host {host.cpu_percent:.0f}%" if host is not None else ""
+    return [(f"{len(heat.zones)} zones · {rate}{load}", "$text-muted")]
 
 
 def fact_rows(facts: dict[str, Fact], width: int) -> list[list[Part]]:

@@ -16,7 +16,7 @@ from mtplab.tui.widgets.pane import Pane, wrapped
 
 LABEL_CELLS = 4
 GAP_S = 15.0
-LEGEND = "▲ throttling begins △ ends  ▼ verdict ✂ cable ◆ mark • round"
+LEGEND = "▲ throttling begins △ ends  ▼ verdict ✂ cable × gap ◆ mark • round"
 
 
 class HeatPane(Pane):
@@ -118,6 +118,7 @@ def marks_row(view: View, begin: float, end: float, columns: int) -> list[Part]:
     for verdict in state.verdicts:
         good = verdict.verdict in ("full_delegate", "cpu_baseline")
         marks.append((verdict.t, "▼", "$text-success" if good else "bold $text-error"))
+    marks += [(g.t, "×", "bold $text-warning") for g in state.gaps]
     marks += [(e.t, "▲" if e.began else "△", "bold $text-warning") for e in state.throttle_events]
     cells: list[tuple[str, str]] = [(" ", "")] * columns
     for t, glyph, style in marks:
