@@ -68,6 +68,13 @@ def test_absent_is_a_value_and_unknown_is_not() -> None:
     assert "Can't find service" in str(unknown["aicore_version"].reason)
 
 
+def test_the_output_of_a_failed_command_is_no_fact() -> None:
+    found = {fact.name: fact for fact in facts.parse_facts({"model": Answer("Pixel 8\n\x1b[2J", 1)})}
+    assert found["model"].value is None
+    assert found["model"].reason == "exit code 1: Pixel 8 [2J"
+    assert found["kernel"].reason == "the command gave no answer"
+
+
 @given(st.dictionaries(st.sampled_from(sorted(facts._COMMANDS)), st.tuples(st.text(), st.integers(0, 255))))
 def test_any_output_in_place_of_any_answer_gives_a_value_or_a_reason(answers: dict[str, tuple[str, int]]) -> None:
     found = facts.parse_facts({key: Answer(text, code) for key, (text, code) in answers.items()})
