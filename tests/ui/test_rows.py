@@ -98,6 +98,18 @@ def test_pending_stages_fold_before_what_happened_is_hidden() -> None:
     assert "✓ s0" in text and "▶ s1" in text and "s11" in text
 
 
+def test_a_failed_stage_is_never_folded_away_by_those_it_made_skip() -> None:
+    names = ["freeze", *(f"s{i}" for i in range(9))]
+    events: list[ev.Event] = [
+        ev.RunStarted(t=1.0, run="r", stages=names, policy=Policy(), model="m", head="h", recipe="x"),
+        ev.StageChanged(t=1.0, name="freeze", status="failed", reason="weights do not fit"),
+        *(ev.StageChanged(t=2.0, name=n, status="skipped", reason="freeze failed") for n in names[1:]),
+        ev.RunEnded(t=2.0, run="r", outcome="failed", exit_code=4),
+    ]
+    text = plain(stage_rows(view_of(events), 40, 8))
+    assert "✗ freeze" in text and "– skipped s0 – s1" in text and "exit code 4" in text
+
+
 def test_an_engine_that_died_in_a_run_is_not_taken_for_a_running_one() -> None:
     view = view_of(synthetic.whole_run()[:60], phase="ended", place="/sessions/x")
     assert "The engine ended in the middle of this run." in plain(stage_rows(view, 60, 20))

@@ -35,7 +35,7 @@ def _forms(view: View) -> list[list[Part]]:
     system = texts.clean(identity.os_version, 16).removeprefix("Android ") if identity.os_version else "?"
     aicore = texts.clean(identity.aicore_version, 32) if identity.aicore_version else "?"
     quantisation = identity.quantisation or (view.state.run.recipe if view.state.run else None)
-    recipe = f" · {texts.clean(quantisation, 24)}" if quantisation else ""
+    recipe = f" · {texts.clean(quantisation, 26)}" if quantisation else ""
     gamma = identity.gamma if identity.gamma is not None else policy.gamma if policy else None
     draft = f" · γ {gamma}" if gamma is not None else ""
     temperature = identity.temperature if identity.temperature is not None else policy.temperature if policy else None

@@ -42,13 +42,17 @@ def stage_rows(view: View, width: int, height: int) -> list[list[Part]]:
 
 
 def _folded(stages: list[StageView], state: LabState, width: int, room: int) -> list[list[Part]]:
-    waiting = [s.name for s in stages if s.status == "pending"]
-    told = [s for s in stages if s.status != "pending"]
-    finished = max(0, len(told) + bool(waiting) - room)
-    rows = [stage_row(s, state, width) for s in told[finished:]]
-    if waiting:
-        rows.append([("· " + " · ".join(texts.clean(n, NAME_WIDTH) for n in waiting), "$text-muted")])
-    return rows
+    """Pending and skipped stages on a line each; then what ended well gives way, the oldest first."""
+    folded: list[list[Part]] = []
+    for status, glyph in (("pending", "·"), ("skipped", "–")):
+        names = [texts.clean(s.name, NAME_WIDTH) for s in stages if s.status == status]
+        word = "skipped " if names and status == "skipped" else ""
+        folded += [[(f"{glyph} {word}" + f" {glyph} ".join(names), "$text-muted")]] if names else []
+    told = [s for s in stages if s.status not in ("pending", "skipped")]
+    surplus = len(told) + len(folded) - room
+    for stage in [s for s in told if s.status in ("done", "cached")][: max(0, surplus)]:
+        told.remove(stage)
+    return [*(stage_row(s, state, width) for s in told), *folded]
 
 
 def stage_row(stage: StageView, state: LabState, width: int) -> list[Part]:
