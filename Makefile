@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 lab: env
-	@$(BIN)/mtplab lab
+	@$(BIN)/mtplab lab --or-standin
 
 demo: env
 	@$(BIN)/mtplab run --standin $(or $(SCENARIO),normal)

@@ -78,27 +78,35 @@ def _locks_dir() -> Path:
 class PhoneLock:
     """The right to use a phone. Held until `release`, the end of the `with` block, or the process's death."""
 
-    def __init__(self, serial: str, session: str) -> None:
+    def __init__(self, serial: str, session: str, key: str | None = None) -> None:
+        """`key` is what is locked where the serial does not name it (a stand-in's port changes, its folder not)."""
         self.serial = serial
         self.session = session
+        self._key = key or serial
         self._fd: int | None = None
 
     def acquire(self) -> PhoneLock:
         """Take the lock; DeviceBusy, with a sentence that names the owner, if somebody has it."""
         if self._fd is not None:
             return self
-        name = serial_hash(self.serial)
+        name = serial_hash(self._key)
         path = _locks_dir() / f"{name}.lock"
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         if not _try_lock(fd):
             owner = _read(fd, name)
             os.close(fd)
             raise DeviceBusy(_busy_sentence(self.serial, owner))
-        content = {"pid": os.getpid(), "session": self.session, "since": time.time()}
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, json.dumps(content).encode(), 0)
         self._fd = fd
+        self.name_session(self.session)
         return self
+
+    def name_session(self, session: str) -> None:
+        """Say which session the owner records; known only once the phone has been opened."""
+        self.session = session
+        if self._fd is not None:
+            content = {"pid": os.getpid(), "session": session, "since": time.time()}
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, json.dumps(content).encode(), 0)
 
     def release(self) -> None:
         """Give the phone back; the file stays, so that no two processes ever lock different files."""

@@ -24,6 +24,8 @@ from mtplab.session.events import Event, Fact, Gap, Heat, LinkChanged, Marker, T
 from mtplab.session.identity import Identity
 from mtplab.session.text import clean_text
 
+STARTING = "not begun yet"
+
 
 @dataclass
 class Phone:
@@ -34,18 +36,19 @@ class Phone:
     identity: Identity
     simulated: bool
     token_runner: str
+    lock: PhoneLock
 
 
-def open_phone(options: EngineOptions, session: str, stack: contextlib.ExitStack) -> Phone:
+def open_phone(options: EngineOptions, stack: contextlib.ExitStack) -> Phone:
     """Lock and open the phone that `options` names; everything is undone by `stack`.
 
     Raises EngineError (exit code 2) where there is no usable phone, or somebody else holds it.
     """
     try:
         if options.standin is not None:
-            link = _standin(options, session, stack)
+            link, lock = _standin(options, stack)
         else:
-            link = _attached(options, session, stack)
+            link, lock = _attached(options, stack)
         facts = read_facts(link)
     except DeviceError as error:
         raise EngineError(str(error), 2) from error
@@ -57,13 +60,14 @@ def open_phone(options: EngineOptions, session: str, stack: contextlib.ExitStack
         identity=identity_of(facts, simulated, options.standin),
         simulated=simulated,
         token_runner=device_paths.TOKEN_RUNNER,
+        lock=lock,
     )
 
 
-def _standin(options: EngineOptions, session: str, stack: contextlib.ExitStack) -> Link:
+def _standin(options: EngineOptions, stack: contextlib.ExitStack) -> tuple[Link, PhoneLock]:
     root = paths.cache_dir() / "standin"
     # The stand-in's files outlast it, as a phone's do; so its folder is what can have only one user.
-    stack.enter_context(PhoneLock(f"standin:{root.resolve()}", session))
+    lock = stack.enter_context(PhoneLock("The stand-in", STARTING, key=f"standin:{root.resolve()}"))
     standin = stack.enter_context(
         StandinProcess(
             scenario=options.standin or "normal",
@@ -72,10 +76,10 @@ def _standin(options: EngineOptions, session: str, stack: contextlib.ExitStack) 
             speed=options.standin_speed,
         )
     )
-    return Link(standin.server, standin.serial)
+    return Link(standin.server, standin.serial), lock
 
 
-def _attached(options: EngineOptions, session: str, stack: contextlib.ExitStack) -> Link:
+def _attached(options: EngineOptions, stack: contextlib.ExitStack) -> tuple[Link, PhoneLock]:
     server = AdbServer.users().ensure()
     entries = list_devices(server)
     if options.serial is not None:
@@ -95,8 +99,8 @@ def _attached(options: EngineOptions, session: str, stack: contextlib.ExitStack)
     entry = chosen[0]
     if not entry.usable:
         raise EngineError(f"{entry.serial} is {entry.state}: {entry.explanation}. {entry.cure}".strip(), 2)
-    stack.enter_context(PhoneLock(entry.serial, session))
-    return Link(server, entry.serial)
+    lock = stack.enter_context(PhoneLock(entry.serial, STARTING))
+    return Link(server, entry.serial), lock
 
 
 def identity_of(facts: Facts, simulated: bool, scenario: str | None) -> Identity:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import shutil
 import signal
 import sys
@@ -60,14 +59,15 @@ class Engine:
         return self
 
     def _open(self) -> None:
-        # The session's folder is named after the phone, so the phone is opened first; the lock names this process.
-        self.phone: Phone = open_phone(self.options, f"engine {os.getpid()}", self._stack)
+        # The session's folder is named after the phone, so the phone is opened first.
+        self.phone: Phone = open_phone(self.options, self._stack)
         device = self.phone.identity.device_model or "unknown-device"
         purpose = "standin" if self.phone.simulated else "bench"
         try:
             self.recorder = Recorder(device, purpose, on_failure=self._journal_failed)
         except (OSError, SessionError) as error:
             raise EngineError(str(error), 4) from error
+        self.phone.lock.name_session(self.recorder.path.name)
         self._stack.callback(self._seal)
         if self._listen:
             self.recorder.listeners.append(self._listen)
@@ -190,11 +190,6 @@ class Engine:
                 self._asked_at = max(self._asked_at, time.monotonic() - IDLE_END_S / 2)
             elif time.monotonic() - self._asked_at > IDLE_END_S:
                 return
-
-
-def new_run_id() -> str:
-    """A name for a run, unique within a session."""
-    return secrets.token_hex(4)
 
 
 def serve_detached(options: EngineOptions) -> int:

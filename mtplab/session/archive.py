@@ -71,7 +71,7 @@ def reduce_events(events: list[Event]) -> LabState:
     return state
 
 
-def recover(folder: Path, scan: JournalScan) -> SessionRecord:
+def recover(scan: JournalScan, why: str) -> SessionRecord:
     """The record of a session whose engine died before sealing it, from the events that were kept."""
     state = reduce_events(scan.events)
     lost = []
@@ -79,8 +79,8 @@ def recover(folder: Path, scan: JournalScan) -> SessionRecord:
         lost.append("its last line was torn")
     if scan.damaged_lines:
         lost.append(f"{scan.damaged_lines} damaged lines were left out")
-    why = "session.json was missing" + "".join(f", {text}" for text in lost)
-    return record_of(state, scan.header, events_sha256=scan.sha256, sealed=False, recovery=why)
+    recovery = why + "".join(f", {text}" for text in lost)
+    return record_of(state, scan.header, events_sha256=scan.sha256, sealed=False, recovery=recovery)
 
 
 def open_session(name: str | Path) -> OpenSession:
@@ -96,16 +96,22 @@ def open_session(name: str | Path) -> OpenSession:
     scan = read_journal(journal) if journal.is_file() else None
     if record.is_file():
         try:
-            sealed = read_record(record)
+            kept = read_record(record)
         except SessionError:
             # A torn session.json beside a whole journal is recovered; a newer schema is refused by both.
             if scan is None:
                 raise
-            return OpenSession(folder, recover(folder, scan), scan.events, scan.header)
-        return OpenSession(folder, sealed, scan.events if scan else [], scan.header if scan else None)
+            return _recovered(folder, scan, "session.json was torn")
+        if kept.sealed or scan is None:
+            return OpenSession(folder, kept, scan.events if scan else [], scan.header if scan else None)
+        return _recovered(folder, scan, "its engine still runs, or was killed before sealing it")
     if scan is None:
         raise SessionError(f"{folder} holds neither {RECORD} nor {JOURNAL}: it is no session.")
-    return OpenSession(folder, recover(folder, scan), scan.events, scan.header)
+    return _recovered(folder, scan, "session.json was missing")
+
+
+def _recovered(folder: Path, scan: JournalScan, why: str) -> OpenSession:
+    return OpenSession(folder, recover(scan, why), scan.events, scan.header)
 
 
 def find(name: str | Path) -> Path:
