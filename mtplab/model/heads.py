@@ -80,6 +80,10 @@ class Head(nn.Module):
         """Whether `forward` wants the token chosen at p+1 beside the hidden state."""
         return self.config.kind == "token_conditioned"
 
+    def begin(self, hidden: torch.Tensor) -> torch.Tensor:
+        """The state before the first draft."""
+        return hidden
+
     def step(self, state: torch.Tensor, embedded: torch.Tensor | None) -> torch.Tensor:
         """The state one draft position on, from state[…,D] and the embedding of the token before it."""
         raise NotImplementedError
@@ -93,7 +97,7 @@ class Head(nn.Module):
 
         `fed[…,k-1]` is the token p+k that precedes draft k. Heads without tokens ignore it.
         """
-        state, logits = hidden, []
+        state, logits = self.begin(hidden), []
         for k in range(self.gamma):
             embedded = self.embedding(fed[..., k]) if fed is not None and self.takes_token else None
             state = self.step(state, embedded)
@@ -111,9 +115,14 @@ class RecurrentResidualHead(Head):
 
     def __init__(self, config: HeadConfig, backbone: Backbone) -> None:
         super().__init__(config, backbone)
+        # Hidden states are large; without a first norm the residual step could hardly move them.
+        self.in_norm = nn.RMSNorm(config.d_model, eps=config.norm_eps)
         self.norm = nn.RMSNorm(config.d_model, eps=config.norm_eps)
         self.residual_proj = nn.Linear(config.d_model, config.d_model, bias=False)
         nn.init.normal_(self.residual_proj.weight, std=0.01)
+
+    def begin(self, hidden: torch.Tensor) -> torch.Tensor:
+        return self.in_norm(hidden)
 
     def step(self, state: torch.Tensor, embedded: torch.Tensor | None) -> torch.Tensor:
         return state + self.residual_proj(self.norm(state))
@@ -152,7 +161,7 @@ class TokenConditionedHead(Head):
 
     def forward(self, hidden: torch.Tensor, token: torch.Tensor) -> dict[str, torch.Tensor]:
         """hidden[1,1,D] and token[1,1] int32 (the choice at p+1) to logits[1,γ,V]."""
-        state, drafts = hidden, []
+        state, drafts = self.begin(hidden), []
         for _ in range(self.gamma):
             state = self.step(state, self.embedding(token))
             logits = self.project(state)

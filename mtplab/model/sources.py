@@ -50,9 +50,9 @@ def model_folder(spec: str) -> Path:
     return folder
 
 
-def model_files(spec: str) -> dict[str, str]:
-    """sha256 of every file that decides the model's behaviour, by file name. Imports no torch."""
-    folder = model_folder(spec)
+def model_files(spec: str | Path) -> dict[str, str]:
+    """sha256 of every file that decides the behaviour of a model (name, or its folder). Imports no torch."""
+    folder = spec if isinstance(spec, Path) else model_folder(spec)
     names = [CONFIG, TOKENIZER, BACKBONE, *sorted(path.name for path in folder.glob("head_*.safetensors"))]
     return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
 
