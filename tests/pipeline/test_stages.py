@@ -206,30 +206,57 @@ def test_perplexity_is_that_of_the_torch_model(small: Any, prompt_file: dict[str
     assert found.tokens == sum(len(loss) for loss in losses)
 
 
+def counted(full: int, none: int) -> Any:
+    from mtplab.speculation.acceptance import AcceptCounts
+
+    return AcceptCounts((none, 5, 5, full))
+
+
 def test_a_lost_alpha_fails_the_stage_with_its_interval() -> None:
     from mtplab.pipeline.stages.acceptance import Settings, delta_alpha, verdict
-    from mtplab.speculation.acceptance import AcceptCounts
 
-    before = [AcceptCounts((10, 5, 5, 20))] * 12
-    after = [AcceptCounts((20, 5, 5, 10))] * 12
+    good, bad = counted(20, 10), counted(10, 20)
     settings = Settings(3, "mixed", "mixed", {}, 0.02)
     exact = {"prompts": 12, "equal": 12, "different_at_small_margin": 0, "different": 0}
-    worse = delta_alpha(before, after)
+    worse = delta_alpha([(good, bad, good, bad)] * 12)
     assert worse.value is not None and worse.value < -0.02
     assert "lift" in str(verdict(settings, worse, exact))
-    assert verdict(settings, delta_alpha(after, before), exact) is None
-    assert "other tokens" in str(verdict(settings, delta_alpha(before, before), {**exact, "different": 1}))
+    same = delta_alpha([(good, good, good, good)] * 12)
+    assert verdict(settings, same, exact) is None
+    assert verdict(settings, delta_alpha([(bad, good, bad, good)] * 12), exact) is None
+    assert "other tokens" in str(verdict(settings, same, {**exact, "different": 1}))
+    assert "unknown" in str(verdict(settings, delta_alpha([]), exact))
 
 
-def test_delta_alpha_is_paired_by_prompt() -> None:
+def test_a_pair_that_is_only_better_on_its_own_text_did_not_change() -> None:
     from mtplab.pipeline.stages.acceptance import delta_alpha
-    from mtplab.speculation.acceptance import AcceptCounts
+
+    at_home, away = counted(20, 10), counted(15, 15)
+    change = delta_alpha([(at_home, away, away, at_home)] * 12)
+    assert change.value == pytest.approx(0, abs=1e-12)
+
+
+def test_the_change_is_paired_by_prompt() -> None:
+    from mtplab.pipeline.stages.acceptance import delta_own_text
 
     # Prompts differ wildly, the change is the same in each: unpaired the interval would span zero.
-    before = [AcceptCounts((40 - n, 0, 0, n)) for n in range(2, 38, 3)]
-    after = [AcceptCounts((41 - n, 0, 0, n - 1)) for n in range(2, 38, 3)]
-    change = delta_alpha(before, after)
+    before = [counted(n, 40 - n) for n in range(2, 38, 3)]
+    after = [counted(n - 1, 41 - n) for n in range(2, 38, 3)]
+    change = delta_own_text(before, after)
     assert change.high is not None and change.high < 0
+
+
+def test_judging_a_pair_on_its_own_output_gives_its_true_rounds(small: Any, prompt_file: dict[str, str]) -> None:
+    from mtplab.litert.runtime import LiteRtBackbone, LiteRtHead
+    from mtplab.pipeline.stages.acceptance import Pair, _rounds, accepts_on
+    from mtplab.pipeline.stages.loading import read_texts
+
+    pair = Pair(LiteRtBackbone(small.backbone), LiteRtHead(small.head))
+    texts = read_texts(prompt_file["path"], small.tokenizer, 96)
+    for text, true in zip(texts, _rounds(pair, texts, quiet(), 0, 8, "float"), strict=True):
+        judged = accepts_on(pair, text.tokens[: text.split], true.output)
+        assert judged == true.accepted[: len(judged)]
+        assert len(true.accepted) - len(judged) <= 3  # the last tokens leave no room for γ drafts
 
 
 def test_stages_stand_in_order_and_each_takes_only_from_earlier_ones() -> None:

@@ -1,6 +1,7 @@
 """Acceptance: true draft–verify rounds before and after quantisation, on the same prompts (R10).
 
 Each pair of graphs drafts against its own backbone's greedy text: what the user of the deployed pair will get.
+What quantisation cost is judged apart from that, on equal text: see `delta_alpha`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from mtplab.speculation.acceptance import (
     mean_acceptance_length,
     merge,
 )
-from mtplab.speculation.decode import RoundRecord, TokenRecord, decode_plain, decode_speculative
+from mtplab.speculation.decode import RoundRecord, TokenRecord, accepted_prefix, decode_plain, decode_speculative
 from mtplab.speculation.intervals import Estimate, bootstrap_statistic, wilson
 
 OUTPUT_TOKENS = 48  # a prompt; enough for some 25 rounds
@@ -65,65 +66,102 @@ class Perplexity(msgspec.Struct, frozen=True):
 def run(job: Job, emit: Emitter) -> Output:
     """Figures of the float and the deployed pair and their paired difference; artefacts are inputs for the bench."""
     settings = job.settings(Settings)
-    tokenizer = job.input("tokenizer.json")
-    backbone = LiteRtBackbone(job.input("float_backbone.tflite"), THREADS)
-    texts = read_texts(settings.acceptance_prompts["path"], tokenizer, backbone.context_limit)
-    texts = [text for text in texts if text.split + settings.gamma + 1 < backbone.context_limit]
-    total = 2 * len(texts)
-    float_head = LiteRtHead(job.input("float_head.tflite"), THREADS)
-    before = _rounds(backbone, float_head, texts, emit, 0, total, "float")
-    float_perplexity = perplexity(backbone, texts)
-    backbone = LiteRtBackbone(job.input("backbone.tflite"), THREADS)
-    head = LiteRtHead(job.input("head.tflite"), THREADS)
-    after = _rounds(backbone, head, texts, emit, len(texts), total, "deployed")
-    exact = exactness(backbone, texts, after)
-    bench_inputs = write_inputs(backbone, head, texts[0].tokens[: texts[0].split], job.output("."))
     gamma = settings.gamma
-    delta = delta_alpha([one.counts(gamma) for one in before], [one.counts(gamma) for one in after])
+    float_pair = Pair.load(job, "float_backbone.tflite", "float_head.tflite")
+    deployed = Pair.load(job, "backbone.tflite", "head.tflite")
+    context = float_pair.backbone.context_limit
+    texts = read_texts(settings.acceptance_prompts["path"], job.input("tokenizer.json"), context)
+    texts = [text for text in texts if text.split + gamma + 1 < context]
+    before = _rounds(float_pair, texts, emit, 0, 2 * len(texts), "float")
+    after = _rounds(deployed, texts, emit, len(texts), 2 * len(texts), "deployed")
+    emit.progress(2 * len(texts), 2 * len(texts), "prompts", "comparing on equal text")
+    exact = exactness(deployed.backbone, texts, after)
+    rows = zip(texts, before, after, strict=True)
+    delta = delta_alpha([crossed_counts(float_pair, deployed, *row, gamma) for row in rows])
+    own_text = delta_own_text([one.counts(gamma) for one in before], [one.counts(gamma) for one in after])
+    prompt = texts[0].tokens[: texts[0].split]
+    bench_inputs = write_inputs(deployed.backbone, deployed.head, prompt, job.output("."))
     figures = {
         "float": summary_of(before, gamma),
         "deployed": summary_of(after, gamma),
         "delta_alpha": msgspec.to_builtins(delta),
+        "delta_alpha_own_text": msgspec.to_builtins(own_text),
         "per_class": {
             klass: {"float": summary_of(rows, gamma), "deployed": summary_of(_of(after, klass), gamma)}
             for klass, rows in _classes(before).items()
         },
         "perplexity": {
-            "float": msgspec.to_builtins(float_perplexity),
-            "deployed": msgspec.to_builtins(perplexity(backbone, texts)),
+            "float": msgspec.to_builtins(perplexity(float_pair.backbone, texts)),
+            "deployed": msgspec.to_builtins(perplexity(deployed.backbone, texts)),
         },
         "exactness": exact,
-        "bench_inputs": bench_inputs,
         "limit": -settings.alpha_drop_limit,
         "prompt_set": settings.acceptance_prompts["name"],
         "prompts": len(texts),
+        "bench_inputs": bench_inputs,
     }
     records = {"float": _record(before), "deployed": _record(after)}
     fault = verdict(settings, delta, exact)
     if fault is not None:
         raise StageFailed(fault, figures, records)
     files = tuple(sorted({row["artefact"] for rows in bench_inputs.values() for row in rows}))
-    return Output(
-        figures=figures, artefacts=files, records=records, summary=_sentence(before, after, delta, gamma)
-    )
+    summary = _sentence(before, after, delta, gamma)
+    return Output(figures=figures, artefacts=files, records=records, summary=summary)
 
 
-def _rounds(
-    backbone: LiteRtBackbone, head: LiteRtHead, texts: Sequence[Text], emit: Emitter, done: int, total: int, what: str
-) -> list[PromptRounds]:
+class Pair(msgspec.Struct, frozen=True):
+    """A backbone and the head that drafts for it."""
+
+    backbone: Any
+    head: Any
+
+    @classmethod
+    def load(cls, job: Job, backbone: str, head: str) -> Pair:
+        return cls(LiteRtBackbone(job.input(backbone), THREADS), LiteRtHead(job.input(head), THREADS))
+
+
+def _rounds(pair: Pair, texts: Sequence[Text], emit: Emitter, done: int, total: int, what: str) -> list[PromptRounds]:
+    """True rounds of every prompt; one that the limit cut short was verified in full all the same."""
     found = []
+    stop = frozenset([END_OF_TEXT_ID])
     for index, text in enumerate(texts):
         emit.progress(done + index, total, "prompts", f"{what}: {text.prompt.id}")
-        records = list(
-            decode_speculative(
-                backbone, head, text.tokens[: text.split], limit=OUTPUT_TOKENS, stop=frozenset([END_OF_TEXT_ID])
-            )
-        )
-        # A last round that a stop token or the limit cut short was verified in full all the same.
+        prompt = text.tokens[: text.split]
+        records = list(decode_speculative(pair.backbone, pair.head, prompt, limit=OUTPUT_TOKENS, stop=stop))
         accepted = [record.accepted for record in records if isinstance(record, RoundRecord)]
         output = [record.id for record in records if isinstance(record, TokenRecord)]
         found.append(PromptRounds(text.prompt.id, text.prompt.prompt_class, accepted, output))
     return found
+
+
+def accepts_on(pair: Pair, prompt: Sequence[int], output: Sequence[int]) -> list[int]:
+    """Accepted drafts of every round that a given `output` leaves room to judge, its tokens taken as the truth.
+
+    On the pair's own greedy output these are its true rounds.
+    """
+    gamma, start = pair.head.gamma, 0
+    whole = [*prompt, *output]
+    states = pair.backbone.score(whole[: pair.backbone.context_limit])[1]
+    found = []
+    while start + gamma < len(output):
+        position = len(prompt) + start - 1
+        drafts = pair.head.draft(states[position], output[start]).argmax(axis=-1)
+        accepted = accepted_prefix([int(draft) for draft in drafts], output[start + 1 : start + 1 + gamma])
+        found.append(accepted)
+        start += accepted + 1
+    return found
+
+
+def crossed_counts(
+    float_pair: Pair, deployed_pair: Pair, text: Text, before: PromptRounds, after: PromptRounds, gamma: int
+) -> tuple[AcceptCounts, ...]:
+    """Both pairs on both outputs: float and deployed on the float text, float and deployed on the deployed text."""
+    prompt = text.tokens[: text.split]
+    return tuple(
+        AcceptCounts.from_accepts(gamma, accepts_on(pair, prompt, output))
+        for output in (before.output, after.output)
+        for pair in (float_pair, deployed_pair)
+    )
 
 
 def exactness(backbone: LiteRtBackbone, texts: Sequence[Text], rounds: Sequence[PromptRounds]) -> dict[str, int]:
@@ -184,10 +222,26 @@ def summary_of(rows: Sequence[PromptRounds], gamma: int) -> dict[str, Any]:
     }
 
 
-def delta_alpha(before: Sequence[AcceptCounts], after: Sequence[AcceptCounts]) -> Estimate:
-    """Change in α (maximum likelihood), bootstrapped over prompts, both pairs on the same prompts at once."""
+def delta_alpha(crossed: Sequence[tuple[AcceptCounts, ...]]) -> Estimate:
+    """Change in α (maximum likelihood) by quantisation, on equal text; bootstrapped over prompts.
+
+    Quantisation also changes which text is written, and one text drafts better than another by chance: that noise
+    drowns a change of a few hundredths. So both pairs are judged on both texts and the two changes averaged; a
+    pair's advantage on its own text cancels.
+    """
+    rows = [[n for one in four for n in one.counts] for four in crossed if all(one.rounds for one in four)]
+    return bootstrap_statistic(rows, _crossed_change, "delta_alpha_equal_text_paired_bootstrap_by_prompt")
+
+
+def delta_own_text(before: Sequence[AcceptCounts], after: Sequence[AcceptCounts]) -> Estimate:
+    """Difference of the true rounds' α, each pair on its own text; bootstrapped over prompts, paired."""
     rows = [[*a.counts, *b.counts] for a, b in zip(before, after, strict=True) if a.rounds and b.rounds]
-    return bootstrap_statistic(rows, _change, "delta_alpha_paired_bootstrap_by_prompt")
+    return bootstrap_statistic(rows, _change, "delta_alpha_own_text_paired_bootstrap_by_prompt")
+
+
+def _crossed_change(sums: np.ndarray) -> np.ndarray:
+    half = sums.shape[-1] // 2
+    return np.asarray((_change(sums[..., :half]) + _change(sums[..., half:])) / 2)
 
 
 def _change(sums: np.ndarray) -> np.ndarray:
@@ -218,8 +272,8 @@ def verdict(settings: Settings, delta: Estimate, exact: dict[str, int]) -> str |
     if delta.low < -settings.alpha_drop_limit:
         return (
             f"Quantisation ({settings.recipe}, head {settings.head_recipe}) may cost {-delta.low:.3f} of α "
-            f"(change {delta.value:+.3f}, 95 % from {delta.low:+.3f} to {delta.high:+.3f}), more than the "
-            f"{settings.alpha_drop_limit:.3f} allowed; lift the output projection and the head's layers back to "
+            f"(change on equal text {delta.value:+.3f}, 95 % from {delta.low:+.3f} to {delta.high:+.3f}), more than "
+            f"the {settings.alpha_drop_limit:.3f} allowed; lift the output projection and the head's layers back to "
             "float first."
         )
     return None
@@ -229,7 +283,7 @@ def _sentence(before: Sequence[PromptRounds], after: Sequence[PromptRounds], del
     old, new = (summary_of(rows, gamma) for rows in (before, after))
     return (
         f"α {old['alpha']['value']:.3f} → {new['alpha']['value']:.3f} "
-        f"(change {delta.value:+.3f}, 95 % {delta.low:+.3f} … {delta.high:+.3f}), "
+        f"(on equal text {delta.value:+.3f}, 95 % {delta.low:+.3f} … {delta.high:+.3f}), "
         f"mean accepted {new['mean_accepted']:.2f} of {gamma} over {new['rounds']} rounds"
     )
 
