@@ -19,6 +19,20 @@ def say(stream: int, severity: str, text: str) -> None:
     os.write(stream, f"{severity}: {text}\n".encode())
 
 
+class Failure(Exception):
+    """The benchmark cannot go on; the lines that say why were printed already."""
+
+
+class Fatal(Exception):
+    """The tool aborts with this text."""
+
+
+def fail(text: str) -> Failure:
+    """Print an error of the tool."""
+    say(RUNTIME, "ERROR", text)
+    return Failure(text)
+
+
 class Throttle:
     """The phone's clocks slow the work down: the same run takes 1/clock as long."""
 

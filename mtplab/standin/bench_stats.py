@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mtplab.standin.bench_io import Fatal
+
 
 @dataclass(frozen=True)
 class Layer:
@@ -49,8 +51,6 @@ def tensor_values(shape: tuple[int, ...], tensor_type: int, path: str) -> Any:
     """The values of one input: the file's bytes, or random ones in the tool's ranges; aborts on a wrong size."""
     import numpy as np
     from ai_edge_litert import schema_py_generated as schema
-
-    from mtplab.standin.benchmark_model import Fatal
 
     kinds = {
         schema.TensorType.FLOAT32: np.float32, schema.TensorType.FLOAT16: np.float16,

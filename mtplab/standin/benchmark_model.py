@@ -29,24 +29,10 @@ from mtplab.standin.bench_graph import (
     read_model,
     xnnpack_delegation,
 )  # fmt: skip
-from mtplab.standin.bench_io import RUNTIME, TOOL, Throttle, native_noise_held, say
+from mtplab.standin.bench_io import RUNTIME, TOOL, Failure, Fatal, Throttle, fail, native_noise_held, say
 
 GPU_SCRIPT = "MTPLAB_STANDIN_GPU"
 LAST_LINE = "mtplab stand-in: host timings, not a phone"
-
-
-class Failure(Exception):
-    """The benchmark cannot go on; the lines that say why were printed already."""
-
-
-class Fatal(Exception):
-    """The tool aborts with this text."""
-
-
-def fail(text: str) -> Failure:
-    """Print an error of the tool."""
-    say(RUNTIME, "ERROR", text)
-    return Failure(text)
 
 
 class Benchmark:

@@ -179,14 +179,14 @@ class RootFilter:
 
     def feed(self, data: bytes) -> bytes:
         """What may be shown now; a piece that could be the beginning of the root path is held back."""
-        text = (self._held + data).replace(self._needle, b"")
+        *shown, text = (self._held + data).split(self._needle)
         keep = 0
         for size in range(min(len(self._needle) - 1, len(text)), 0, -1):
             if self._needle.startswith(text[-size:]):
                 keep = size
                 break
         self._held = text[len(text) - keep :]
-        return text[: len(text) - keep]
+        return b"".join(shown) + text[: len(text) - keep]
 
     def end(self) -> bytes:
         """What was held back, when nothing more will come."""

@@ -18,6 +18,7 @@ from mtplab.standin.wire import Stream, StreamClosed
 
 STDIN, STDOUT, STDERR, EXIT, CLOSE_STDIN, WINDOW_SIZE = range(6)
 CHUNK = 32768
+FEED_PATIENCE_S = 5.0
 PIPE = asyncio.subprocess.PIPE
 
 
@@ -64,6 +65,8 @@ class ShellRun:
                 code = await self._processes.reap(process)
                 await self._exit(code if code >= 0 else 128 - code)
             else:
+                if not self._request.v2:  # what `adb exec-in` has sent before it went still belongs to the command
+                    await asyncio.wait({feeding}, timeout=FEED_PATIENCE_S)
                 self._hang_up(process)
         finally:
             for task in (feeding, *pumps):
