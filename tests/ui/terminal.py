@@ -18,7 +18,9 @@ class Terminal:
         self.screen = pyte.Screen(columns, rows)
         self._stream = pyte.ByteStream(self.screen)
         self.raw = bytearray()
-        environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", **(env or {})}
+        # COLUMNS and LINES of whoever runs the tests would win over the pty's own size.
+        inherited = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")}
+        environment = {**inherited, "TERM": "xterm-256color", "COLORTERM": "truecolor", **(env or {})}
         self.child = pexpect.spawn(command[0], command[1:], dimensions=(rows, columns), env=environment, timeout=5)
         self.child.delaybeforesend = None
 
