@@ -110,6 +110,8 @@ def run_command(as_json: bool, cool_down: float, **given: Any) -> int:
         engine = Engine(options, listen=Narrator())
         began = time.monotonic()
         with _interruptible(engine), engine:
+            if engine.phone.simulated:
+                click.echo(_simulated(options), err=True)
             run = engine.start_run(RunOptions(cooldown_timeout_s=cool_down, **given))
             while run.running:
                 run.join(0.2)
@@ -131,14 +133,19 @@ def run_command(as_json: bool, cool_down: float, **given: Any) -> int:
     return run.code if run.code is not None else 4
 
 
+def _simulated(options: EngineOptions) -> str:
+    if options.standin is None:
+        return "SIMULATED: this device calls itself a stand-in, or does not say that it is none."
+    return f"SIMULATED: a stand-in Pixel, scenario {options.standin}; no figure is a phone's."
+
+
 def _times(record: Any) -> str:
     from mtplab.engine.options import MEASURING
 
-    fresh = [s for s in record.stages if s.status == "done" and s.seconds is not None]
-    measuring = sum(s.seconds for s in fresh if s.name in MEASURING)
-    other = sum(s.seconds for s in fresh if s.name not in MEASURING)
+    measuring = sum(s.wall_s or 0.0 for s in record.stages if s.name in MEASURING)
+    other = sum(s.wall_s or 0.0 for s in record.stages if s.name not in MEASURING)
     cached = sum(s.status == "cached" for s in record.stages)
-    return f"Time: measuring {measuring:.1f} s · other stages {other:.1f} s · {cached} stages cached"
+    return f"Time: measuring {measuring:.1f} s · all other stages {other:.1f} s ({cached} of them cached)"
 
 
 class _interruptible:

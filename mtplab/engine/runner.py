@@ -256,9 +256,6 @@ class PipelineRun:
         self._context.files |= {
             name: self._store.path(ref.sha256) for name, ref in self._results["acceptance"].artefacts.items()
         }
-        self._context.figures["sizes"] = {
-            f"{name}_bytes": self._context.files[name].stat().st_size for name in ("backbone", "head")
-        }
 
     # -- telling ------------------------------------------------------------
     def _tell(self, name: str, status: Any, seconds: float | None, reason: str | None) -> None:

@@ -18,11 +18,12 @@ DEPLOYED = "mtp-on"
 
 
 class StageRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """How a stage ended."""
+    """How a stage ended. `seconds` is what it took, of the earlier run when cached; `wall_s` what it took now."""
 
     name: str
     status: str
     seconds: float | None = None
+    wall_s: float | None = None
     reason: str | None = None
     summary: str = ""
     figures: dict[str, Any] = {}
@@ -135,6 +136,7 @@ def record_of(
                 name=s.name,
                 status=s.status,
                 seconds=s.seconds,
+                wall_s=s.wall_s,
                 reason=s.reason,
                 summary=s.summary,
                 figures=dict(s.figures),
@@ -176,7 +178,7 @@ def record_of(
 
 def write_record(path: Path, record: SessionRecord) -> None:
     """Write `session.json` atomically, readable by its owner only."""
-    write_atomic(path, msgspec.json.format(msgspec.json.encode(record), indent=1), mode=0o600)
+    write_atomic(path, msgspec.json.encode(record), mode=0o600)
 
 
 def read_record(path: Path) -> SessionRecord:

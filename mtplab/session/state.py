@@ -29,6 +29,7 @@ class StageView(msgspec.Struct):
     note: str = ""
     eta_s: float | None = None
     began_t: float | None = None
+    wall_s: float | None = None
     figures: dict[str, object] = {}
     summary: str = ""
 
@@ -154,6 +155,7 @@ class LabState:
             stage.began_t = e.t
         else:
             stage.eta_s = None
+            stage.wall_s = round(e.t - stage.began_t, 3) if stage.began_t is not None else None
 
     def _progress(self, e: ev.StageProgress) -> None:
         stage = self.stages.setdefault(e.name, StageView(name=e.name))

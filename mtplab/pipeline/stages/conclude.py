@@ -52,10 +52,11 @@ def _summary(context: DeviceContext, state: LabState, rounds: Sequence[ev.RoundM
     summary = pitfalls.summary_of(rounds, deployed.figures if deployed else {}, state.verdicts)
     # Whatever was measured here was counted by the tokenizer's own ids in the token protocol.
     summary["tokens_by"] = "tokenizer"
-    sizes = context.figures.get("sizes", {})
-    if sizes.get("head_bytes") and sizes.get("backbone_bytes"):
-        summary["head_bytes"] = sizes["head_bytes"]
-        summary["backbone_bytes"] = sizes["backbone_bytes"]
+    frozen = context.figures.get("freeze", {})
+    if frozen.get("head_own_parameters") and frozen.get("backbone_parameters"):
+        # As float32: what the head has of its own, not the copies of shared weights that its file holds.
+        summary["head_bytes"] = 4 * frozen["head_own_parameters"]
+        summary["backbone_bytes"] = 4 * frozen["backbone_parameters"]
     change = context.figures.get("acceptance", {}).get("delta_alpha")
     if isinstance(change, dict) and None not in (change.get("low"), change.get("value"), change.get("high")):
         summary["alpha_change"] = (change["low"], change["value"], change["high"])
