@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 
 import synthetic
-from conftest import FakeEngine, until
+from bench_driver import FakeEngine, until
 
 from mtplab.tui.actions import ACTIONS, GROUPS
 from mtplab.tui.app import LabApp
