@@ -38,12 +38,11 @@ def specimen() -> Specimen:
     from mtplab.model.backbone import Backbone, BackboneConfig
     from mtplab.model.heads import build_head
 
+    torch.set_num_threads(1)  # tiny operations on a busy machine only wait for each other
     folder = Path(tempfile.mkdtemp(prefix="mtplab-specimen-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     torch.manual_seed(11)
-    config = BackboneConfig(
-        vocab=160, d_model=64, layers=2, heads=4, kv_heads=2, head_dim=16, ff=96, context=96
-    )
+    config = BackboneConfig(vocab=160, d_model=64, layers=2, heads=4, kv_heads=2, head_dim=16, ff=96, context=96)
     backbone = Backbone(config)
     # Larger weights than a fresh model's spread the logits, so that ties do not decide greedy choices.
     with torch.no_grad():
@@ -51,7 +50,9 @@ def specimen() -> Specimen:
             if parameter.dim() > 1:
                 parameter.mul_(6)
     backbone.eval().requires_grad_(False)
-    head = build_head("token_conditioned", backbone, GAMMA).eval().requires_grad_(False)
+    head = build_head("token_conditioned", backbone, GAMMA)
+    _teach(head, backbone)
+    head.eval().requires_grad_(False)
     plain_head = build_head("recurrent_residual", backbone, GAMMA).eval().requires_grad_(False)
     return Specimen(
         folder=folder,
@@ -63,6 +64,32 @@ def specimen() -> Specimen:
         tokenizer=_tokenizer(folder / "tokenizer.json"),
         prompts=_prompts(folder / "prompts.jsonl"),
     )
+
+
+def _teach(head: Any, backbone: Any, steps: int = 60) -> None:
+    """Let the head learn some of the backbone's greedy text, so that rounds of every kind occur."""
+    import torch
+    import torch.nn.functional as F
+
+    from mtplab.model.generate import greedy
+
+    generator = torch.Generator().manual_seed(12)
+    text = greedy(backbone, torch.randint(0, 95, (12, 12), generator=generator), 40)
+    with torch.no_grad():
+        hidden = backbone.hidden_sequence(text)
+    last = text.shape[1] - GAMMA - 1
+    fed = torch.stack([text[:, k : last + k] for k in range(1, GAMMA + 1)], dim=-1)
+    own = [value for _, value in head.own_parameters()]
+    optimiser = torch.optim.AdamW(own, lr=4e-3)
+    for _ in range(steps):
+        drafts = head.drafts_given(hidden[:, :last], fed)
+        losses = [
+            F.cross_entropy(draft.flatten(0, 1), text[:, k + 2 : last + k + 2].flatten())
+            for k, draft in enumerate(drafts)
+        ]
+        optimiser.zero_grad()
+        torch.stack(losses).sum().backward()
+        optimiser.step()
 
 
 def _tokenizer(path: Path) -> Path:

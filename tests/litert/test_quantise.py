@@ -17,9 +17,7 @@ def names(small: Any) -> dict[str, str]:
     return module_names(small.torch_backbone, small.backbone)
 
 
-def test_every_linear_weight_is_found_in_the_graph_under_its_module(
-    small: Any, names: dict[str, str]
-) -> None:
+def test_every_linear_weight_is_found_in_the_graph_under_its_module(small: Any, names: dict[str, str]) -> None:
     linears = {
         f"{name}.weight"
         for name, module in small.torch_backbone.named_modules()
@@ -68,9 +66,7 @@ def test_weight_only_is_seen_through_its_dequantize(small: Any, tmp_path: Path) 
     assert body and all(change.after == "INT8" for change in body)
 
 
-def test_a_rule_by_module_name_touches_that_module_only(
-    small: Any, names: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_rule_by_module_name_touches_that_module_only(small: Any, names: dict[str, str], tmp_path: Path) -> None:
     from mtplab.litert.quantise import Recipe, Rule, quantise
 
     rule = Rule(match=r"^blocks\.1\.down_proj\.weight$", bits=8, compute="dynamic")

@@ -110,9 +110,7 @@ def test_in_place_and_two_buffers_agree_bit_by_bit(small: Any) -> None:
     in_place = LiteRtBackbone(small.backbone, cache_mode="in_place")
     two = LiteRtBackbone(small.backbone, cache_mode="two_buffers")
     prompt = tokens(37, seed=5)
-    assert all(
-        np.array_equal(a, b) for a, b in zip(in_place.prefill(prompt), two.prefill(prompt), strict=True)
-    )
+    assert all(np.array_equal(a, b) for a, b in zip(in_place.prefill(prompt), two.prefill(prompt), strict=True))
     assert ids(decode_plain(in_place, prompt, limit=30)) == ids(decode_plain(two, prompt, limit=30))
     logits, _ = in_place.verify([1, 2, 3, 4], 50)
     other, _ = two.verify([1, 2, 3, 4], 50)
@@ -137,9 +135,7 @@ def test_a_runtime_whose_in_place_run_differs_falls_back_to_two_buffers(
     assert module.LiteRtBackbone(small.backbone).cache_mode == "two_buffers"
 
 
-def test_speculation_through_the_graphs_repeats_plain_decoding_whatever_is_accepted(
-    small: Any, runtime: Any
-) -> None:
+def test_speculation_through_the_graphs_repeats_plain_decoding_whatever_is_accepted(small: Any, runtime: Any) -> None:
     from mtplab.speculation.decode import RoundRecord, decode_plain, decode_speculative
 
     prompt = tokens(18, seed=6)
@@ -152,9 +148,7 @@ def test_speculation_through_the_graphs_repeats_plain_decoding_whatever_is_accep
 
 
 @pytest.mark.parametrize("kind", ["head", "plain_head"])
-def test_speculation_with_an_exported_head_repeats_plain_decoding(
-    small: Any, runtime: Any, kind: str
-) -> None:
+def test_speculation_with_an_exported_head_repeats_plain_decoding(small: Any, runtime: Any, kind: str) -> None:
     from mtplab.litert.runtime import LiteRtHead
     from mtplab.speculation.decode import decode_plain, decode_speculative
 
@@ -177,9 +171,9 @@ def test_the_exported_head_chains_as_the_torch_head_does(small: Any) -> None:
         hidden = rng.standard_normal(head.d_model).astype(np.float32)
         token = int(rng.integers(0, head.vocab))
         with torch.no_grad():
-            wanted = small.torch_head(
-                torch.tensor(hidden)[None, None], torch.tensor([[token]], dtype=torch.int32)
-            )["logits"][0].numpy()
+            wanted = small.torch_head(torch.tensor(hidden)[None, None], torch.tensor([[token]], dtype=torch.int32))[
+                "logits"
+            ][0].numpy()
         np.testing.assert_allclose(head.draft(hidden, token), wanted, atol=2e-4, rtol=1e-4)
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import torch
 
 from mtplab.litert.align import Agreement, align_backbone, align_head
 from mtplab.litert.runtime import LiteRtBackbone, LiteRtHead
 from mtplab.pipeline.job import Emitter, Job, Output, StageFailed
-from mtplab.pipeline.stages.loading import load_frozen, read_texts
+from mtplab.pipeline.stages.loading import load_frozen, read_texts, use_one_thread
 
 HIDDEN_STATES = 400  # through the head; one position in 400 still passes a threshold of 0.99
 SEQUENCES = 12  # real texts through the backbone
@@ -32,7 +31,7 @@ class Settings(msgspec.Struct, frozen=True):
 def run(job: Job, emit: Emitter) -> Output:
     """No artefact; figures per graph: top-1 agreement, largest difference, positions compared."""
     settings = job.settings(Settings)
-    torch.set_num_threads(THREADS)
+    use_one_thread()
     emit.progress(0, 3, "graphs", "reading the model")
     model, head = load_frozen(
         settings.model, settings.model_files, settings.head, settings.gamma, job.input("weights.json")

@@ -6,7 +6,7 @@ import msgspec
 
 from mtplab.litert.export import PREFILL_SIZES, export_backbone, export_head, module_names
 from mtplab.pipeline.job import Emitter, Job, Output
-from mtplab.pipeline.stages.loading import load_frozen
+from mtplab.pipeline.stages.loading import load_frozen, use_one_thread
 
 # Shares of the progress bar: the backbone has more signatures and takes far longer.
 _HEAD_SHARE = 0.15
@@ -24,6 +24,7 @@ class Settings(msgspec.Struct, frozen=True):
 def run(job: Job, emit: Emitter) -> Output:
     """Artefacts: head.tflite, backbone.tflite, modules.json."""
     settings = job.settings(Settings)
+    use_one_thread()
     emit.progress(0, 1, "", "reading the model")
     model, head = load_frozen(
         settings.model, settings.model_files, settings.head, settings.gamma, job.input("weights.json")

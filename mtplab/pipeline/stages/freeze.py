@@ -12,7 +12,7 @@ from mtplab.model.freeze import freeze
 from mtplab.model.heads import head_cost
 from mtplab.model.sources import load_model
 from mtplab.pipeline.job import Emitter, Job, Output
-from mtplab.pipeline.stages.loading import Weights, choose_head, require_files
+from mtplab.pipeline.stages.loading import Weights, choose_head, require_files, use_one_thread
 from mtplab.session.identity import Policy
 
 
@@ -30,6 +30,7 @@ class Settings(msgspec.Struct, frozen=True):
 def run(job: Job, emit: Emitter) -> Output:
     """Artefacts: freeze.json, weights.json, tokenizer.json, prompts.jsonl."""
     settings = job.settings(Settings)
+    use_one_thread()
     emit.progress(0, 3, "steps", "reading the model")
     model = load_model(settings.model)
     require_files(model, settings.model_files)

@@ -33,6 +33,13 @@ class Text(msgspec.Struct, frozen=True):
     split: int
 
 
+def use_one_thread() -> None:
+    """Torch runs only tiny operations here; more threads than free cores would wait for each other."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
 def require_files(model: LoadedModel, expected: Mapping[str, str]) -> None:
     """Fail where the model's files are not the ones that the stage's key was made for."""
     if model.files != dict(expected):
