@@ -16,7 +16,13 @@ from mtplab.device.link import Link, list_devices
 from mtplab.device.lock import PhoneLock
 from mtplab.device.sampler import Sampler
 from mtplab.device.standin_host import StandinProcess
-from mtplab.device.thermal import STATUS_NAMES, ThermalSample, ThermalService, throttle_evidence
+from mtplab.device.thermal import (
+    STATUS_NAMES,
+    ThermalSample,
+    ThermalService,
+    parse_thermalservice,
+    throttle_evidence,
+)
 from mtplab.engine.errors import EngineError
 from mtplab.engine.options import EngineOptions
 from mtplab.session import paths
@@ -37,6 +43,7 @@ class Phone:
     simulated: bool
     token_runner: str
     lock: PhoneLock
+    thermal: ThermalService
 
 
 def open_phone(options: EngineOptions, stack: contextlib.ExitStack) -> Phone:
@@ -50,6 +57,7 @@ def open_phone(options: EngineOptions, stack: contextlib.ExitStack) -> Phone:
         else:
             link, lock = _attached(options, stack)
         facts = read_facts(link)
+        thermal = parse_thermalservice(link.run(["dumpsys", "thermalservice"]).stdout)
     except DeviceError as error:
         raise EngineError(str(error), 2) from error
     # A phone that does not say whether it is one is not taken for one.
@@ -61,6 +69,7 @@ def open_phone(options: EngineOptions, stack: contextlib.ExitStack) -> Phone:
         simulated=simulated,
         token_runner=device_paths.TOKEN_RUNNER,
         lock=lock,
+        thermal=thermal,
     )
 
 
@@ -123,9 +132,16 @@ def identity_of(facts: Facts, simulated: bool, scenario: str | None) -> Identity
     )
 
 
-def fact_events(facts: Facts) -> dict[str, Fact]:
-    """Facts in the session's vocabulary."""
+def fact_events(facts: Facts, thermal: ThermalService) -> dict[str, Fact]:
+    """Facts in the session's vocabulary, with the skin's throttling limits (°C by status 0 … 6)."""
+    limits = thermal.skin_thresholds_c
     return {
+        "skin_thresholds_c": Fact(
+            value=",".join("nan" if limit is None else f"{limit:g}" for limit in limits) or None,
+            source="dumpsys thermalservice",
+            reason=None if limits else thermal.reason or "it names no limits of a skin sensor",
+        )
+    } | {
         f.name: Fact(
             value=clean_text(f.value, 300) if isinstance(f.value, str) else f.value,
             source=f.source,

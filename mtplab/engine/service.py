@@ -73,7 +73,9 @@ class Engine:
             self.recorder.listeners.append(self._listen)
         now = time.monotonic()
         self.recorder.post(LinkChanged(t=now, state="connected"))
-        self.recorder.post(DeviceSeen(t=now, identity=self.phone.identity, facts=fact_events(self.phone.facts)))
+        self.recorder.post(
+            DeviceSeen(t=now, identity=self.phone.identity, facts=fact_events(self.phone.facts, self.phone.thermal))
+        )
         self.heat = HeatWatch(self.phone.link, self.options.sample_hz, self.recorder.post).start()
         self._stack.callback(self.heat.close)
         host = HostSampler(self.recorder.post)
