@@ -16,10 +16,11 @@ from mtplab.model import corpus, held_out_prompts, prompts
 from mtplab.model.backbone import Backbone, BackboneConfig, own_state
 from mtplab.model.checkpoint import load_checkpoint
 from mtplab.model.errors import ModelError
+from mtplab.model.files import BACKBONE, CONFIG, TOKENIZER, model_files
 from mtplab.model.fit_backbone import BackboneRecipe, fit_backbone
 from mtplab.model.fit_heads import HeadRecipe, fit_head, own_text_pool, real_pool
 from mtplab.model.heads import KINDS, build_head, save_head
-from mtplab.model.sources import BACKBONE, CONFIG, TOKENIZER, load_folder, model_files
+from mtplab.model.sources import load_folder
 from mtplab.model.unloop import UnloopRecipe, unloop
 from mtplab.model.weights import load_backbone, save_backbone
 

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from mtplab.model.files import model_files
 from mtplab.model.prompts import SHIPPED, load_prompts
-from mtplab.model.sources import model_files
 from mtplab.pipeline import fingerprint
 from mtplab.pipeline.cache import ArtefactRef, Finished, Store, file_sha256, stage_key
 from mtplab.pipeline.errors import PipelineError

@@ -15,7 +15,7 @@ import numpy as np
 
 from mtplab.litert.inputs import write_inputs
 from mtplab.litert.runtime import LiteRtBackbone, LiteRtHead
-from mtplab.model.sources import END_OF_TEXT_ID
+from mtplab.model.files import END_OF_TEXT_ID
 from mtplab.pipeline.job import Emitter, Job, Output, StageFailed
 from mtplab.pipeline.stages.loading import Text, read_texts
 from mtplab.speculation.acceptance import (
