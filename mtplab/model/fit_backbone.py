@@ -18,7 +18,7 @@ class BackboneRecipe(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that decides the trained weights, beside the corpus."""
 
     seed: int = 20
-    steps: int = 2800
+    steps: int = 1500
     tokens_per_step: int = 2048
     short_length: int = 128
     long_length: int = 256

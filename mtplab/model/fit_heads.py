@@ -24,13 +24,13 @@ class HeadRecipe(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that decides the trained heads, beside backbone and corpus."""
 
     seed: int = 22
-    steps: int = 1200
-    pool_rows: int = 1536
+    steps: int = 800
+    pool_rows: int = 1024
     row_length: int = 160
     prompt_lengths: tuple[int, ...] = (24, 48, 72, 96)
     positions_per_step: int = 1024
     real_share: float = 0.25
-    muon_rate: float = 0.01
+    muon_rate: float = 0.02
     adam_rate: float = 0.002
     position_decay: float = 0.85
     soft_share: float = 0.5

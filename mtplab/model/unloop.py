@@ -25,7 +25,7 @@ class UnloopRecipe(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that decides the fine-tuned weights. n = 8 spares the short repetitions natural in code."""
 
     seed: int = 21
-    steps: int = 200
+    steps: int = 120
     ngram: int = 8
     prompts_per_step: int = 12
     prompt_length: int = 32

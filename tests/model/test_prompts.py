@@ -1,0 +1,73 @@
+"""Prompt sets: shipped ones, a user's own, and refusals."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mtplab.model.errors import ModelError
+from mtplab.model.prompts import load_prompts
+
+
+def rows(path: Path, *items: object) -> Path:
+    path.write_text("".join(json.dumps(item) + "\n" for item in items), encoding="utf-8")
+    return path
+
+
+def test_the_demo_set_has_three_classes_of_four_or_more() -> None:
+    demo = load_prompts("demo")
+    assert demo.classes() == ["templated", "code", "prose"]
+    assert all(len(demo.of_class(name)) >= 4 for name in demo.classes())
+
+
+def test_the_acceptance_set_has_sixty_rows_with_real_continuations() -> None:
+    acceptance = load_prompts("acceptance")
+    assert len(acceptance.prompts) >= 60
+    assert acceptance.classes() == ["templated", "code", "prose"]
+    assert all(prompt.continuation and prompt.source for prompt in acceptance.prompts)
+
+
+def test_every_acceptance_prompt_comes_from_a_held_out_module() -> None:
+    pytest.importorskip("torch")
+    from mtplab.model.corpus import is_held_out
+
+    sources = {prompt.source for prompt in load_prompts("acceptance").prompts}
+    assert all(source is not None and is_held_out(source) for source in sources)
+
+
+def test_the_hash_follows_what_is_asked_and_not_how_the_file_is_written(tmp_path: Path) -> None:
+    one = load_prompts(rows(tmp_path / "a.jsonl", {"id": "1", "class": "c", "text": "x"}))
+    other = load_prompts(rows(tmp_path / "b.jsonl", {"text": "x", "class": "c", "id": "1", "continuation": "y"}))
+    changed = load_prompts(rows(tmp_path / "c.jsonl", {"id": "1", "class": "c", "text": "x "}))
+    assert one.sha256 == other.sha256 != changed.sha256
+
+
+@pytest.mark.parametrize(
+    ("items", "sentence"),
+    [
+        ([], "holds no prompt"),
+        ([{"id": "1"}], "Row 1 .* is not a prompt"),
+        ([{"id": "1", "text": "x"}, {"id": "2", "text": "  "}], "Row 2 .* empty text"),
+        ([{"id": "1", "text": "x"}, {"id": "1", "text": "y"}], "repeats the id '1'"),
+    ],
+)
+def test_a_broken_set_is_refused_with_its_row(tmp_path: Path, items: list[object], sentence: str) -> None:
+    with pytest.raises(ModelError, match=sentence):
+        load_prompts(rows(tmp_path / "set.jsonl", *items))
+
+
+def test_an_unknown_set_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ModelError, match="demo, acceptance"):
+        load_prompts("nothing-here")
+
+
+def test_prompts_and_file_hashes_need_no_torch() -> None:
+    code = (
+        "import sys; from mtplab.model.prompts import load_prompts; from mtplab.model.files import model_files;"
+        "load_prompts('demo'); model_files('tiny'); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
