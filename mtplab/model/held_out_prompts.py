@@ -53,7 +53,10 @@ def _cut(lines: list[str], start: int, middle: int) -> tuple[str, str] | None:
     while len(text) > PROMPT_CHARS and start < middle - 1:
         start += 1
         text = "".join(lines[start:middle])
-    continuation = "".join(lines[middle : middle + 12])[:CONTINUATION_CHARS]
+    # A newline and the indentation after it are one token: a prompt that ends in a newline would cut it.
+    stripped = text.rstrip()
+    continuation = (text[len(stripped) :] + "".join(lines[middle : middle + 12]))[:CONTINUATION_CHARS]
+    text = stripped
     if not 40 <= len(text) <= PROMPT_CHARS + 60 or len(continuation) < CONTINUATION_CHARS // 2:
         return None
     if "@" in text + continuation:  # author lines: addresses of people are no test of anything
