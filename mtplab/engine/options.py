@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import msgspec
 
 from mtplab.engine.errors import EngineError
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 STAGES = ("freeze", "export", "align", "quantise", "acceptance", "push", "bench", "measure", "conclude")
 MEASURING = ("bench", "measure", "conclude")
+HEADS = ("token_conditioned", "recurrent_residual")
+_PACKAGE = Path(__file__).resolve().parents[1]
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,8 +55,15 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def scenarios() -> list[str]:
     """Names of the stand-in's scenarios: they are data files beside it, so nothing is imported for them."""
-    folder = Path(__file__).resolve().parents[1] / "standin" / "scenarios"
-    return sorted(path.stem for path in folder.glob("*.toml"))
+    return sorted(path.stem for path in (_PACKAGE / "standin" / "scenarios").glob("*.toml"))
+
+
+def recipe_names() -> tuple[str, ...]:
+    """Names of the recipes, in their file's order; none where it cannot be read."""
+    try:
+        return tuple(tomllib.loads((_PACKAGE / "litert" / "recipes.toml").read_text("utf-8")))
+    except (OSError, tomllib.TOMLDecodeError):
+        return ()
 
 
 def check_scenario(name: str | None) -> None:

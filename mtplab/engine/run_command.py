@@ -97,6 +97,7 @@ def run_command(as_json: bool, cool_down: float, **given: Any) -> int:
     Exit codes: 0 fine; 1 usage; 2 not ready; 3 the requested accelerator did not (fully) run; 4 failed or crashed;
     5 unknown; 130 stopped.
     """
+    from mtplab.engine.runner import check_run
     from mtplab.engine.service import Engine
     from mtplab.report.command import print_json
     from mtplab.report.contract import run_contract
@@ -107,12 +108,14 @@ def run_command(as_json: bool, cool_down: float, **given: Any) -> int:
     options = EngineOptions(**engine_given)
     try:
         check_scenario(options.standin)
+        wanted = RunOptions(cooldown_timeout_s=cool_down, **given)
+        check_run(wanted)
         engine = Engine(options, listen=Narrator())
         began = time.monotonic()
         with _interruptible(engine), engine:
             if engine.phone.simulated:
                 click.echo(_simulated(options), err=True)
-            run = engine.start_run(RunOptions(cooldown_timeout_s=cool_down, **given))
+            run = engine.start_run(wanted)
             while run.running:
                 run.join(0.2)
                 if engine.stopping.is_set():

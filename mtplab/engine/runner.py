@@ -14,7 +14,7 @@ import msgspec
 from mtplab.device.errors import DeviceError
 from mtplab.engine.core import Recorder
 from mtplab.engine.errors import EngineError
-from mtplab.engine.options import MEASURING, STAGES, RunOptions
+from mtplab.engine.options import HEADS, MEASURING, STAGES, RunOptions, recipe_names
 from mtplab.engine.phone import HeatWatch, Phone
 from mtplab.model.prompts import load_prompts
 from mtplab.pipeline.cache import Store
@@ -67,6 +67,36 @@ def stages_of(options: RunOptions) -> list[str]:
     return list(STAGES[: last + 1])
 
 
+def check_run(options: RunOptions) -> tuple[list[str], RunParameters]:
+    """The stages and parameters of a run; names that make no sense are refused here, before anything begins.
+
+    Raises EngineError with exit code 1.
+    """
+    stages = stages_of(options)
+    for name, value, known in (("head", options.head, HEADS), ("recipe", options.recipe, recipe_names())):
+        if value not in known:
+            raise EngineError(f"There is no {name} {value!r}: {', '.join(known)}.", 1)
+    prompts = _refused(lambda: load_prompts(options.prompts))
+    policy = Policy(
+        temperature=0.0,
+        draft_length=f"fixed:{options.gamma}",
+        output_limit=options.output_limit,
+        prompt_set=options.prompts,
+        prompt_set_sha256=prompts.sha256,
+        threads=options.threads,
+    )
+    parameters = RunParameters(
+        model=options.model,
+        head=options.head,
+        gamma=options.gamma,
+        recipe=options.recipe,
+        head_recipe=options.recipe,
+        policy=policy,
+    )
+    _refused(lambda: [params_for(name, parameters) for name in _HOST])
+    return stages, parameters
+
+
 class PipelineRun:
     """A run in a thread of its own."""
 
@@ -75,11 +105,10 @@ class PipelineRun:
         self.run_id = secrets.token_hex(4)
         self.code: int | None = None
         self._phone, self._recorder, self._heat = phone, recorder, heat
-        self._stages = stages_of(options)
         self._cancel = threading.Event()
         self._results: dict[str, StageResult] = {}
         self._thread: threading.Thread | None = None
-        self._parameters = self._parse(options)
+        self._stages, self._parameters = check_run(options)
         self._store = _refused(lambda: Store(paths.cache_dir() / "stages"))
         self._context = DeviceContext(
             link=phone.link,
@@ -92,28 +121,6 @@ class PipelineRun:
             token_runner=phone.token_runner,
             options=options,
         )
-
-    def _parse(self, options: RunOptions) -> RunParameters:
-        prompts = _refused(lambda: load_prompts(options.prompts))
-        policy = Policy(
-            temperature=0.0,
-            draft_length=f"fixed:{options.gamma}",
-            output_limit=options.output_limit,
-            prompt_set=options.prompts,
-            prompt_set_sha256=prompts.sha256,
-            threads=options.threads,
-        )
-        parameters = RunParameters(
-            model=options.model,
-            head=options.head,
-            gamma=options.gamma,
-            recipe=options.recipe,
-            head_recipe=options.recipe,
-            policy=policy,
-        )
-        # Names that make no sense are refused before anything begins, not in the middle of the night.
-        _refused(lambda: [params_for(name, parameters) for name in _HOST])
-        return parameters
 
     # -- control ------------------------------------------------------------
     def start(self, at_end: Callable[[], None]) -> None:

@@ -143,7 +143,7 @@ class BenchScreen(Screen[None]):
         if self.lab.source is not None and self.lab.source.state.running:
             self.notify("A run goes on already: c cancels it.", severity="warning")
             return
-        from mtplab.tui.recipes import recipe_names
+        from mtplab.engine.options import recipe_names
         from mtplab.tui.screens.ask import run_screen
 
         self.app.push_screen(run_screen(recipe_names()), self._run)
