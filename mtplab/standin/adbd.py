@@ -161,7 +161,7 @@ class Adbd:
 
     async def _shell(self, stream: Stream, name: str) -> None:
         request = parse_request(name)
-        env = {**device_environment(self._profile.properties["ro.product.device"]), **self._backend.env}
+        env = device_environment(self._profile.properties["ro.product.device"])
         run = ShellRun(request, stream, self._processes)
         await run.run(self._backend.command(request.command), env, self._files.root)
 

@@ -8,7 +8,7 @@ import shutil
 import stat
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from mtplab.standin.files import WRITABLE, DeviceFiles
@@ -22,12 +22,21 @@ PROBE = ": </dev/null >/dev/null && echo probe > /data/local/tmp/.probe && rm /d
 # a second namespace makes the user 2000.
 _USERNS = """
 r=$1; shift
-mount --bind "$r" "$r" || exit 125
-for d in data/local/tmp data/media/0 dev/.sim/run; do mount --bind "$r/$d" "$r/$d" || exit 125; done
-for d in null zero urandom; do mount --bind "/dev/$d" "$r/dev/$d" || exit 125; done
-mount --bind "$r/dev/.sim/logcat" "$r/dev/.sim/logcat" || exit 125
-mount -o remount,bind,ro "$r" || exit 125
-exec unshare --user --map-user=2000 --map-group=2000 --root="$r" "$@"
+@mount@ --bind "$r" "$r" || exit 125
+for d in data/local/tmp data/media/0 dev/.sim/run; do @mount@ --bind "$r/$d" "$r/$d" || exit 125; done
+for d in null zero urandom; do @mount@ --bind "/dev/$d" "$r/dev/$d" || exit 125; done
+@mount@ --bind "$r/dev/.sim/logcat" "$r/dev/.sim/logcat" || exit 125
+@mount@ --bind /proc/uptime "$r/proc/uptime" || exit 125
+@mount@ -o remount,bind,ro "$r" || exit 125
+exec @unshare@ --user --map-user=2000 --map-group=2000 --root="$r" "$@"
+"""
+
+
+# Where root may make a mount namespace, the kernel's own clock is in the chroot; the mount goes with the process.
+_CHROOT = """
+r=$1; shift
+@mount@ --bind /proc/uptime "$r/proc/uptime" || exit 125
+exec "$@"
 """
 
 
@@ -37,7 +46,7 @@ class Backend:
 
     name: str
     argv: list[str]
-    env: dict[str, str] = field(default_factory=dict)
+    writes_uptime: bool = False  # the shell reads a file that the stand-in must keep current
 
     @property
     def has_trampolines(self) -> bool:
@@ -94,22 +103,38 @@ def _make(name: str, files: DeviceFiles) -> tuple[Backend | None, str]:
         _make_devices(files, real=name == "chroot")
     except OSError as error:
         return None, f"cannot make devices ({error.strerror})"
-    files.shell_owner = SHELL_UID if name == "chroot" else None
+    if name == "chroot":
+        return _make_chroot(files)
+    return _probed(Backend(name, _userns_argv(files.root)), files)
+
+
+def _make_chroot(files: DeviceFiles) -> tuple[Backend | None, str]:
+    files.shell_owner = SHELL_UID
     for place in WRITABLE:
         files.give_to_shell(place)
-    backend = Backend(name, _argv(name, files.root))
-    return _probed(backend, files)
+    who = [f"--userspec={SHELL_UID}:{SHELL_UID}", f"--groups={SHELL_UID}"]
+    plain = [_which("chroot"), *who, files.root, "/system/bin/sh"]
+    if shutil.which("unshare") and shutil.which("mount"):
+        inner = ["/bin/sh", "-c", _with_tools(_CHROOT), "sh", files.root, *plain]
+        found, _ = _probed(Backend("chroot", [_which("unshare"), "--mount", *inner]), files)
+        if found is not None:
+            return found, ""
+    return _probed(Backend("chroot", plain, writes_uptime=True), files)
 
 
 _TOOLS = {"chroot": ("chroot",), "userns": ("unshare", "mount")}
 
 
-def _argv(name: str, root: str) -> list[str]:
-    if name == "chroot":
-        who = [f"--userspec={SHELL_UID}:{SHELL_UID}", f"--groups={SHELL_UID}"]
-        return [_which("chroot"), *who, root, "/system/bin/sh"]
+def _userns_argv(root: str) -> list[str]:
     outer = [_which("unshare"), "--user", "--map-root-user", "--mount"]
-    return [*outer, "/bin/sh", "-c", _USERNS, "sh", root, "/system/bin/sh"]
+    return [*outer, "/bin/sh", "-c", _with_tools(_USERNS), "sh", root, "/system/bin/sh"]
+
+
+def _with_tools(script: str) -> str:
+    """The host's tools by path: the PATH these wrappers run with is already the device's."""
+    for tool in ("mount", "unshare"):
+        script = script.replace(f"@{tool}@", _which(tool))
+    return script
 
 
 def _which(tool: str) -> str:
@@ -119,13 +144,10 @@ def _which(tool: str) -> str:
 
 
 def _probed(backend: Backend, files: DeviceFiles) -> tuple[Backend | None, str]:
-    host_path = os.environ.get("PATH", "/usr/bin:/bin")
-    # unshare and mount are looked up by the wrapper itself, before the device's PATH counts.
-    backend.env = {} if backend.name == "chroot" else {"PATH": f"/system/bin:/vendor/bin:{host_path}"}
     try:
         done = subprocess.run(
             backend.command(PROBE),
-            env={**device_environment("probe"), **backend.env},
+            env=device_environment("probe"),
             capture_output=True,
             timeout=20,
             check=False,

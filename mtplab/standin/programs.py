@@ -2,6 +2,9 @@
 
 A device process (the trampoline) writes its arguments to /dev/.sim/run/PID/args and its pid to /dev/.sim/req; output
 and exit code go back through three FIFOs in the same folder. When the device process goes, so does the program.
+
+A program finds the phone's clocks in the file that MTPLAB_STANDIN_CLOCK names: lines `DIE SHARE`, the share of peak
+(0..1] at which the die runs now. To be as slow as a throttled phone it lets work of t seconds last t / share.
 """
 
 from __future__ import annotations

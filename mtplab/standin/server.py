@@ -124,6 +124,7 @@ class _Device:
         self.files = DeviceFiles(str(root))
         self.phone = Phone(self.files, profile, scenario, HeatModel.start(profile, scenario))
         self.phone.build("unknown")
+        self.phone.write_uptime()
         self.backend = backends.choose(options.backend, self.files)
         self.phone.build(self.backend.name)
         limits = {"limit": options.max_processes, "max_file_bytes": options.max_bytes}
@@ -159,7 +160,7 @@ async def _serve(options: argparse.Namespace, folder: Path) -> int:
         except OSError as error:
             raise UsageError(f"cannot listen on port {options.port}: {error.strerror}") from None
         control = await device.control.listen(private / "control")
-        ticking = asyncio.ensure_future(device.clockwork.run(device.backend.name != "portable"))
+        ticking = asyncio.ensure_future(device.clockwork.run(device.backend.writes_uptime))
         line = {
             "serial": f"127.0.0.1:{port}",
             "scenario": options.scenario,

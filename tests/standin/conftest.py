@@ -211,7 +211,9 @@ def skip_unless_possible(backend: str) -> None:
         root.chmod(0o755)
         files = DeviceFiles(str(root))
         profile, scenario = load_profile("pixel-8"), load_scenario("normal")
-        Phone(files, profile, scenario, HeatModel.start(profile, scenario)).build("probe")
+        phone = Phone(files, profile, scenario, HeatModel.start(profile, scenario))
+        phone.build("probe")
+        phone.write_uptime()
         try:
             choose(backend, files)
         except UsageError as reason:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from mtplab.standin.bench_flags import FlagError, parse
 from mtplab.standin.bench_graph import Graph, Node, largest_partition, partitions, read_model, with_graph_in_front
 from mtplab.standin.bench_stats import parse_layers, summary
 
-from .conftest import Device, StartDevice, device_starter
+from .conftest import Adb, Device, device_starter
 
 TOOL = "/data/local/tmp/benchmark_model"
 MODEL = "/data/local/tmp/two.tflite"
@@ -78,10 +79,36 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def with_model(start_device: StartDevice, two: Path, scenario: str) -> Device:
-    device = start_device("--scenario", scenario)
-    assert device("push", str(two), MODEL).returncode == 0
-    return device
+@pytest.fixture(scope="module")
+def on_scenario(adb: Adb, two: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Device]]:
+    """A device of a scenario with the model on it; one for all tests of it."""
+    started: list[Device] = []
+    known: dict[str, Device] = {}
+    start = device_starter(adb, tmp_path_factory.mktemp("scenarios"), started)
+
+    def get(scenario: str) -> Device:
+        if scenario not in known:
+            known[scenario] = start("--scenario", scenario)
+            assert known[scenario]("push", str(two), MODEL).returncode == 0
+        return known[scenario]
+
+    yield get
+    for device in started:
+        device.stop()
+
+
+GpuRun = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def gpu_run(on_scenario: Callable[[str], Device]) -> GpuRun:
+    """Runs `deep` with the GPU requested on a device of a scenario."""
+
+    def run(scenario: str, more: str = "") -> tuple[int, str, str]:
+        command = f"{TOOL} --graph={MODEL} --signature_to_run_for=deep {QUICK} --use_gpu=true {more}"
+        return on_scenario(scenario).shell(command)
+
+    return run
 
 
 @pytest.mark.pipeline
@@ -107,8 +134,8 @@ def test_a_cpu_run_logs_as_the_phone_does(device: Device, two: Path) -> None:
 
 
 @pytest.mark.pipeline
-def test_xnnpack_counts_are_those_of_the_graph(device: Device, two: Path) -> None:
-    device("push", str(two), MODEL)
+def test_xnnpack_counts_are_those_of_the_graph(on_scenario: Callable[[str], Device]) -> None:
+    device = on_scenario("normal")
     code, out, err = device.shell(f"{TOOL} --graph={MODEL} --signature_to_run_for=deep {QUICK} --use_xnnpack=true")
     assert code == 0, err
     said = "VERBOSE: Replacing 3 out of 3 node(s) with delegate (TfLiteXNNPackDelegate) node, yielding 1 partitions"
@@ -117,8 +144,8 @@ def test_xnnpack_counts_are_those_of_the_graph(device: Device, two: Path) -> Non
 
 
 @pytest.mark.pipeline
-def test_values_from_files_are_checked_for_size(device: Device, two: Path, tmp_path: Path) -> None:
-    device("push", str(two), MODEL)
+def test_values_from_files_are_checked_for_size(on_scenario: Callable[[str], Device], tmp_path: Path) -> None:
+    device = on_scenario("normal")
     (tmp_path / "x").write_bytes(bytes(64))
     (tmp_path / "short").write_bytes(bytes(60))
     for name in ("x", "short"):
@@ -136,8 +163,8 @@ def test_values_from_files_are_checked_for_size(device: Device, two: Path, tmp_p
 
 
 @pytest.mark.pipeline
-def test_what_goes_wrong_ends_as_on_the_phone(device: Device, two: Path) -> None:
-    device("push", str(two), MODEL)
+def test_what_goes_wrong_ends_as_on_the_phone(on_scenario: Callable[[str], Device]) -> None:
+    device = on_scenario("normal")
     code, out, err = device.shell(f"{TOOL} --graph=/data/local/tmp/none.tflite")
     assert code == 1
     assert err == (
@@ -154,23 +181,8 @@ def test_what_goes_wrong_ends_as_on_the_phone(device: Device, two: Path) -> None
     assert device.shell(TOOL)[0] == 1
 
 
-@pytest.fixture(scope="module")
-def gpu_run(adb, two: Path, tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-def]
-    """Runs `deep` with the GPU requested on a device of a scenario."""
-    started: list[Device] = []
-    start = device_starter(adb, tmp_path_factory.mktemp("gpu"), started)
-
-    def run(scenario: str, more: str = "") -> tuple[int, str, str]:
-        device = with_model(start, two, scenario)
-        return device.shell(f"{TOOL} --graph={MODEL} --signature_to_run_for=deep {QUICK} --use_gpu=true {more}")
-
-    yield run
-    for device in started:
-        device.stop()
-
-
 @pytest.mark.pipeline
-def test_gpu_takes_everything_in_normal(gpu_run) -> None:  # type: ignore[no-untyped-def]
+def test_gpu_takes_everything_in_normal(gpu_run: GpuRun) -> None:
     code, out, err = gpu_run("normal")
     assert code == 0
     said = "VERBOSE: Replacing 3 out of 3 node(s) with delegate (TfLiteGpuDelegateV2) node, yielding 1 partitions"
@@ -181,7 +193,7 @@ def test_gpu_takes_everything_in_normal(gpu_run) -> None:  # type: ignore[no-unt
 
 
 @pytest.mark.pipeline
-def test_gpu_falls_back_in_silence(gpu_run) -> None:  # type: ignore[no-untyped-def]
+def test_gpu_falls_back_in_silence(gpu_run: GpuRun) -> None:
     code, out, err = gpu_run("gpu-silent-fallback")
     assert code == 0
     assert "INFO: Though GPU delegate is explicitly applied, the model graph will not be executed by" in out
@@ -190,7 +202,7 @@ def test_gpu_falls_back_in_silence(gpu_run) -> None:  # type: ignore[no-untyped-
 
 
 @pytest.mark.pipeline
-def test_gpu_takes_part(gpu_run) -> None:  # type: ignore[no-untyped-def]
+def test_gpu_takes_part(gpu_run: GpuRun) -> None:
     code, out, err = gpu_run("gpu-partial")
     assert code == 0
     assert "ERROR: Following operations are not supported by GPU delegate:\n" in err
@@ -201,7 +213,7 @@ def test_gpu_takes_part(gpu_run) -> None:  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.pipeline
-def test_gpu_crashes(gpu_run) -> None:  # type: ignore[no-untyped-def]
+def test_gpu_crashes(gpu_run: GpuRun) -> None:
     code, out, _ = gpu_run("gpu-crash")
     assert code == 139
     assert "Inference timings" not in out
@@ -209,7 +221,7 @@ def test_gpu_crashes(gpu_run) -> None:  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.pipeline
-def test_gpu_refuses_a_dynamic_tensor(gpu_run) -> None:  # type: ignore[no-untyped-def]
+def test_gpu_refuses_a_dynamic_tensor(gpu_run: GpuRun) -> None:
     code, _, err = gpu_run("dynamic-tensor")
     assert code == 1
     assert "WARNING: Attempting to use a delegate that only supports static-sized tensors" in err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,8 @@ def test_host_paths_do_not_show(device: Device) -> None:
     script = "pwd; cd /data/local/tmp; pwd; readlink -f .; echo $PWD $0 $HOME; set -- /data/*; echo $@; ls -d /sys/*"
     out = device.out(script)
     assert str(device.root.parent) not in out
+    assert device.out("echo $PATH") == "/system/bin:/vendor/bin\n"
+    assert str(device.root.parent) not in device.out("env")
     assert "/data/local/tmp" in out
 
 
@@ -186,3 +189,12 @@ def test_a_terminal_is_given_on_request(device: Device) -> None:
     done = device("shell", "-tt", "test -t 0 && test -t 1 && echo terminal; exit 4")
     assert done.stdout.replace(b"\r", b"") == b"terminal\n"
     assert done.returncode == 4
+
+
+def test_the_clock_of_the_device_is_the_hosts_and_never_stands(device: Device) -> None:
+    script = "for i in 1 2 3 4 5; do read -r up rest </proc/uptime; echo $up; sleep 0.1; done"
+    before = time.monotonic()
+    stamps = [float(line) for line in device.out(script).splitlines()]
+    after = time.monotonic()
+    assert stamps == sorted(set(stamps))
+    assert before - 0.5 <= stamps[0] <= stamps[-1] <= after + 0.5
