@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: env lab test demo lint types walls unit clean
+.PHONY: env lab test demo demo-session lint types walls unit clean
 
 env: $(STAMP)
 
@@ -22,6 +22,13 @@ lab: env
 
 demo: env
 	@$(BIN)/mtplab run --standin $(or $(SCENARIO),normal)
+
+# Records the session that is shipped: everything but the raw logs, which only repeat it.
+demo-session: env
+	@set -e; work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; \
+	MTPLAB_SESSIONS="$$work" $(BIN)/mtplab run --standin gpu-partial || test $$? = 3; \
+	rm -rf sessions/demo; mkdir -p sessions/demo; \
+	cp "$$work"/*/session.json "$$work"/*/events.jsonl sessions/demo/
 
 test: lint types walls unit
 

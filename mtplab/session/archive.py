@@ -136,14 +136,12 @@ def find(name: str | Path) -> Path:
 
 
 def list_sessions() -> list[Path]:
-    """Folders of all sessions, the user's own and those that came with mtplab, oldest first."""
-    found: dict[str, Path] = {}
+    """Folders of all sessions: those that came with mtplab, then the user's own, oldest first."""
+    found: list[Path] = []
     for base in (paths.shipped("sessions"), paths.sessions_dir()):
         if base.is_dir():
-            for path in base.iterdir():
-                if (path / RECORD).is_file() or (path / JOURNAL).is_file():
-                    found[path.name] = path
-    return [found[name] for name in sorted(found)]
+            found += sorted(p for p in base.iterdir() if (p / RECORD).is_file() or (p / JOURNAL).is_file())
+    return found
 
 
 def seal(folder: Path, state: LabState, header: Header, events_sha256: str) -> SessionRecord:
