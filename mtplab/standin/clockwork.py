@@ -12,6 +12,7 @@ from mtplab.standin.physics import STATUS_NAMES
 from mtplab.standin.processes import Processes
 
 TICK_S = 0.25
+IDLE_TICK_S = 1.0  # while no shell or program runs, nobody looks
 UPTIME_TICK_S = 0.05
 SPACE_EVERY_TICKS = 20
 BACKGROUND_LOAD = {"BIG": 0.01, "MID": 0.02, "LITTLE": 0.08}
@@ -68,11 +69,13 @@ class Clockwork:
             await self._until_next_tick(keep_uptime)
 
     async def _until_next_tick(self, keep_uptime: bool) -> None:
-        waited = 0.0
-        while waited < TICK_S:
+        waited, tick_s = 0.0, TICK_S if self._processes.live or self._forced else IDLE_TICK_S
+        while waited < tick_s:
             busy = keep_uptime and bool(self._processes.live)
             if keep_uptime:
                 self._phone.write_uptime()
+            if self._processes.live:
+                tick_s = TICK_S  # somebody came
             pause = UPTIME_TICK_S if busy else TICK_S
             await asyncio.sleep(pause)
             waited += pause
