@@ -35,6 +35,10 @@ class Clockwork:
         """It works no more."""
         self._programs.pop(pid, None)
 
+    def clock_share(self, die: str) -> float:
+        """The share of its peak clock at which a die runs now; `CPU` is led by the big cores."""
+        return self._phone.model.clock["BIG" if die == "CPU" else die]
+
     def force(self, die: str, load: float | None) -> None:
         """Set a die's load by hand (0..1), or give it back to the programs with None. KeyError: no such die."""
         if die not in self._phone.model.constants.dies:

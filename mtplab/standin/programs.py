@@ -3,8 +3,8 @@
 A device process (the trampoline) writes its arguments to /dev/.sim/run/PID/args and its pid to /dev/.sim/req; output
 and exit code go back through three FIFOs in the same folder. When the device process goes, so does the program.
 
-A program finds the phone's clocks in the file that MTPLAB_STANDIN_CLOCK names: lines `DIE SHARE`, the share of peak
-(0..1] at which the die runs now. To be as slow as a throttled phone it lets work of t seconds last t / share.
+Programs are as slow as a throttled phone: `benchmark_model` reads the clocks (MTPLAB_STANDIN_CLOCK names the file,
+lines `DIE SHARE`) and lets work of t seconds last t / share; any other program is held back from outside.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from mtplab.standin.files import DeviceFiles, RootFilter
 from mtplab.standin.phone import SIM
 from mtplab.standin.processes import Processes, kill_group
 from mtplab.standin.settings import Scenario
+from mtplab.standin.throttle import hold_back
 
 BENCHMARK_MODEL = "/data/local/tmp/benchmark_model"
 TRAMPOLINE = '#!/system/bin/sh\n# mtplab stand-in: this program runs on the host\nexec standin-run "$0" "$@"\n'
@@ -41,6 +42,9 @@ class LoadMeter(Protocol):
 
     def program_ended(self, pid: int) -> None:
         """It works no more."""
+
+    def clock_share(self, die: str) -> float:
+        """The share of its peak clock at which a die runs now, 0..1."""
 
 
 @dataclass
@@ -239,7 +243,11 @@ class Programs:
             await _write_all(err, f"{request.argv[0]}: cannot run on the host: {error.strerror}\n".encode())
             return 126
         self._processes.show(request.pid, request.argv)
-        self._meter.program_started(process.pid, self._die(request.argv))
+        die = self._die(request.argv)
+        self._meter.program_started(process.pid, die)
+        held = None
+        if argv is not self.table[BENCHMARK_MODEL]:  # that one reads the clocks itself
+            held = asyncio.ensure_future(hold_back(process.pid, lambda: self._meter.clock_share(die)))
         assert process.stdout is not None and process.stderr is not None
         pumps = [
             asyncio.ensure_future(self._pump(process.stdout, out)),
@@ -248,9 +256,13 @@ class Programs:
         try:
             # The device process going, or its reader, ends the program.
             await self._wait_for_pumps(pumps, watch)
+            if held is not None:
+                held.cancel()
             return await self._end(process, abandoned=not all(pump.done() and pump.result() for pump in pumps))
         finally:
             self._meter.program_ended(process.pid)
+            if held is not None:
+                held.cancel()
             for pump in pumps:
                 pump.cancel()
 
