@@ -24,8 +24,8 @@ LIMITS = (
     "It exists to run a whole MTP pipeline on real parts; its α says nothing about a larger model's.",
     "Acceptance is counted for greedy decoding (temperature 0) only.",
     "Wilson intervals treat rounds as independent; rounds of one prompt correlate, so the truth is wider.",
-    "The backbone's run was interrupted, resumed and shortened before its decay began: the recipe gives the same "
-    "schedule again, not the very same weights.",
+    "The backbone's run was interrupted, resumed and shortened before its decay began: the recipe repeats it "
+    "closely, but does not give the very same weights.",
     "Held-out modules share authors, idioms and licence headers with the training modules.",
 )
 
