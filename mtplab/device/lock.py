@@ -100,6 +100,11 @@ class PhoneLock:
         self.name_session(self.session)
         return self
 
+    @property
+    def phone_hash(self) -> str:
+        """The keyed hash under which this phone is known here; also of a stand-in, whose port changes."""
+        return serial_hash(self._key)
+
     def name_session(self, session: str) -> None:
         """Say which session the owner records; known only once the phone has been opened."""
         self.session = session

@@ -65,7 +65,7 @@ def open_phone(options: EngineOptions, stack: contextlib.ExitStack) -> Phone:
     return Phone(
         link=link,
         facts=facts,
-        identity=identity_of(facts, simulated, options.standin),
+        identity=identity_of(facts, simulated, options.standin, lock.phone_hash),
         simulated=simulated,
         token_runner=device_paths.TOKEN_RUNNER,
         lock=lock,
@@ -112,7 +112,7 @@ def _attached(options: EngineOptions, stack: contextlib.ExitStack) -> tuple[Link
     return Link(server, entry.serial), lock
 
 
-def identity_of(facts: Facts, simulated: bool, scenario: str | None) -> Identity:
+def identity_of(facts: Facts, simulated: bool, scenario: str | None, serial_hash: str) -> Identity:
     """The device's share of the five metadata; unknown stays None."""
 
     def text(name: str) -> str | None:
@@ -126,7 +126,7 @@ def identity_of(facts: Facts, simulated: bool, scenario: str | None) -> Identity
         aicore_version=text("aicore_version"),
         build_fingerprint=text("build_fingerprint"),
         soc=text("soc"),
-        serial_hash=text("serial_hash"),
+        serial_hash=serial_hash,
         simulated=simulated,
         scenario=scenario,
     )
