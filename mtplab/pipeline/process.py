@@ -68,9 +68,9 @@ def run_worker(job: Job, on_event: OnEvent, cancel: threading.Event, command: li
     finally:
         # Also when on_event raised: a worker must not outlive the call.
         _end_group(process)
-        for stream in (process.stdin, process.stdout, process.stderr):
-            if stream is not None and not stream.closed:
-                _close(stream)
+        # The reading threads close what they read: a helper that left the group may hold it open for long.
+        if process.stdin is not None:
+            _close(process.stdin)
 
 
 def _supervise(process: subprocess.Popen[bytes], job: Job, on_event: OnEvent, cancel: threading.Event) -> Ended:
@@ -142,6 +142,7 @@ def _read(name: str, stream: IO[bytes], lines: queue.Queue[tuple[str, bytes | No
         lines.put((name, b"(the stream was closed)"))
     finally:
         lines.put((name, None))
+        stream.close()
 
 
 def _event(line: bytes) -> dict[str, Any] | None:

@@ -42,7 +42,7 @@ def specimen() -> Specimen:
     folder = Path(tempfile.mkdtemp(prefix="mtplab-specimen-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     torch.manual_seed(11)
-    config = BackboneConfig(vocab=160, d_model=64, layers=2, heads=4, kv_heads=2, head_dim=16, ff=96, context=96)
+    config = BackboneConfig(vocab=160, d_model=64, layers=2, heads=4, kv_heads=2, head_dim=16, ff=96, context=100)
     backbone = Backbone(config)
     # Larger weights than a fresh model's spread the logits, so that ties do not decide greedy choices.
     with torch.no_grad():

@@ -59,7 +59,7 @@ def ids(records: Any) -> list[int]:
     return [record.id for record in records if isinstance(record, TokenRecord)]
 
 
-@pytest.mark.parametrize("length", [1, 5, 16, 17, 40, 81, 90, 96])
+@pytest.mark.parametrize("length", [1, 5, 16, 17, 40, 81, 90, 97, 98, 100])
 def test_a_prompt_of_any_length_gives_the_logits_and_hidden_state_of_torch(
     small: Any, runtime: Any, length: int
 ) -> None:
@@ -96,7 +96,7 @@ def test_the_previous_prompt_leaves_no_trace_even_without_reset(runtime: Any) ->
     runtime.reset()
     fresh, _ = runtime.prefill(prompt)
     fresh_next, _ = runtime.decode(5, 21)
-    runtime.prefill(tokens(96, seed=4))
+    runtime.prefill(tokens(100, seed=4))
     used, _ = runtime.prefill(prompt)
     used_next, _ = runtime.decode(5, 21)
     assert np.array_equal(fresh, used)
@@ -180,10 +180,10 @@ def test_the_exported_head_chains_as_the_torch_head_does(small: Any) -> None:
 def test_positions_beyond_the_context_are_refused_with_a_sentence(runtime: Any) -> None:
     from mtplab.litert.errors import LiteRtError
 
-    with pytest.raises(LiteRtError, match="context of 96"):
-        runtime.prefill(tokens(97))
+    with pytest.raises(LiteRtError, match="context of 100"):
+        runtime.prefill(tokens(101))
     with pytest.raises(LiteRtError, match="beyond the context"):
-        runtime.verify([1, 2, 3, 4], 93)
+        runtime.verify([1, 2, 3, 4], 97)
     with pytest.raises(LiteRtError, match="verifies 4 tokens"):
         runtime.verify([1, 2], 3)
 

@@ -55,6 +55,20 @@ STAGES = {
         def run(job, emit):
             os._exit(7)
         """,
+    "littering": """
+        import subprocess, sys
+        from mtplab.pipeline.job import Output
+        def run(job, emit):
+            child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])
+            return Output(figures={'pid': child.pid})
+        """,
+    "escaping": """
+        import subprocess, sys
+        from mtplab.pipeline.job import Output
+        def run(job, emit):
+            child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True)
+            return Output(figures={'pid': child.pid})
+        """,
     "stubborn": """
         import os, signal, subprocess, sys, time
         def run(job, emit):
@@ -75,7 +89,9 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     modules.mkdir()
     for name, source in STAGES.items():
         (modules / f"stage_{name}.py").write_text(textwrap.dedent(source))
-    monkeypatch.setenv("PYTHONPATH", str(modules))
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(modules), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    )
     given = tmp_path / "given.txt"
     given.write_text("given ")
     work = tmp_path / "work"
@@ -180,6 +196,18 @@ def test_cancel_ends_the_worker_and_its_children_even_if_they_refuse(job: Any) -
     ended = run_worker(job("stubborn"), on_event, cancel)
     assert ended.status == "cancelled"
     assert len(pids) == 2 and wait_until_gone(pids)
+
+
+def test_what_a_finished_worker_left_running_is_ended_too(job: Any) -> None:
+    ended, _ = run(job("littering"))
+    assert ended.status == "done", ended.reason
+    assert wait_until_gone([ended.event["figures"]["pid"]])
+
+
+def test_a_helper_that_left_the_group_with_the_streams_does_not_hold_the_stage(job: Any) -> None:
+    ended, _ = run(job("escaping"))
+    os.kill(ended.event["figures"]["pid"], signal.SIGKILL)
+    assert ended.status == "done", ended.reason
 
 
 def test_a_cancelled_run_starts_no_worker(job: Any) -> None:
