@@ -45,7 +45,7 @@ fi
 n=0
 while kill -s 0 -- "-$p" 2>/dev/null || kill -s 0 "$p" 2>/dev/null; do
   if [ $n -ge 40 ]; then echo alive; exit 1; fi
-  sig=TERM; if [ $n -ge 10 ]; then sig=KILL; fi
+  sig=TERM; if [ $n -ge 3 ]; then sig=KILL; fi
   kill -s $sig -- "-$p" 2>/dev/null; kill -s $sig "$p" 2>/dev/null
   sleep 0.05 2>/dev/null || sleep 1
   # After KILL only the dead are left of the group, waiting to be collected.
@@ -202,6 +202,7 @@ class Stream:
     def __init__(self, link: Link, connection: ShellConnection, name: str, on_line: OnLine | None = None) -> None:
         self.exit_code: int | None = None
         self.torn = ""
+        self._ended_there = False
         self.problem: BaseException | None = None
         self._link = link
         self._connection = connection
@@ -292,7 +293,7 @@ class Stream:
 
         Also the way to tidy up after a lost cable, once the phone is back.
         """
-        if self.exit_code is not None:
+        if self.exit_code is not None or self._ended_there:
             return True
         deadline = time.monotonic() + 2
         while self.identity is None and self.running and time.monotonic() < deadline:
@@ -304,9 +305,10 @@ class Stream:
         if self.identity is None:
             return False
         try:
-            return end_process(self._link, self.identity)
+            self._ended_there = end_process(self._link, self.identity)
         except DeviceError:
             return False
+        return self._ended_there
 
     def __enter__(self) -> Stream:
         return self

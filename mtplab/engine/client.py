@@ -13,10 +13,11 @@ from typing import Any
 
 import msgspec
 
-from mtplab.engine.control import send_command
+import mtplab
+from mtplab.engine.control import runtime_dir, send_command
 from mtplab.engine.errors import EngineError
 from mtplab.engine.options import EngineOptions
-from mtplab.session import archive, paths
+from mtplab.session import archive
 from mtplab.session.journal import SessionError
 
 START_TIMEOUT_S = 60.0
@@ -61,7 +62,8 @@ def launch(options: EngineOptions) -> EngineHandle:
             stdout=subprocess.PIPE,
             stderr=noise,
             start_new_session=True,
-            cwd=Path(tempfile.gettempdir()),
+            # `-m` looks into the working folder first: it must be one that only our own code lies in.
+            cwd=Path(mtplab.__file__).resolve().parents[1],
             env=_environment(),
         )
         line = _first_line(process)
@@ -69,15 +71,17 @@ def launch(options: EngineOptions) -> EngineHandle:
             noise.seek(0)
             tail = noise.read()[-400:].decode("utf-8", "replace").strip()
             raise EngineError(f"The engine did not start (exit {process.poll()}): {tail or 'it said nothing'}", 4)
-    hello = msgspec.json.decode(line, type=Hello)
+    try:
+        hello = msgspec.json.decode(line, type=Hello)
+    except msgspec.MsgspecError:
+        raise EngineError(f"The engine began with {line[:80]!r}, which is no greeting of mtplab's.", 4) from None
     if hello.error is not None or hello.session is None or hello.pid is None:
         raise EngineError(hello.error or "The engine did not name its session.", hello.exit_code or 4)
     return EngineHandle(Path(hello.session), hello.pid)
 
 
 def _environment() -> dict[str, str]:
-    # The child runs from a neutral folder, so that a checkout's files cannot shadow modules: relative paths of
-    # ours must be made absolute for it.
+    # The engine runs from another folder than the viewer: relative paths of ours must be made absolute for it.
     env = dict(os.environ)
     for name in ("MTPLAB_SESSIONS", "MTPLAB_CACHE", "MTPLAB_RUNTIME"):
         if env.get(name):
@@ -112,10 +116,10 @@ class Running(msgspec.Struct, frozen=True):
 def running_engines() -> list[Running]:
     """Engines of this user that answer now."""
     found = []
-    for note in sorted(paths.runtime_dir().glob("engine-*.json")):
+    for note in sorted(runtime_dir().glob("engine-*.json")):
         try:
             hello = msgspec.json.decode(note.read_bytes(), type=Hello)
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, msgspec.MsgspecError, RecursionError):
             continue
         if hello.session is None or hello.pid is None:
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import queue
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -40,7 +41,14 @@ class Recorder:
 
     def __init__(self, device: str, purpose: str, on_failure: Callable[[str], None] | None = None) -> None:
         self.path, self.header = archive.new_session(device, purpose, versions())
-        self.journal = JournalWriter(self.path / archive.JOURNAL, self.header)
+        try:
+            self.journal = JournalWriter(self.path / archive.JOURNAL, self.header)
+        except OSError as error:
+            shutil.rmtree(self.path, ignore_errors=True)  # an empty session could never be opened
+            raise SessionError(
+                f"The journal in {self.path.parent} cannot be begun ({error.strerror}); make room, "
+                "or set MTPLAB_SESSIONS to another folder."
+            ) from None
         self.state = LabState()
         self.lock = threading.Lock()
         self.listeners: list[Callable[[Event], None]] = []

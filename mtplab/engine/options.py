@@ -17,6 +17,16 @@ else:
 STAGES = ("freeze", "export", "align", "quantise", "acceptance", "push", "bench", "measure", "conclude")
 MEASURING = ("bench", "measure", "conclude")
 HEADS = ("token_conditioned", "recurrent_residual")
+# What a run may be asked for, by option: lowest and highest.
+BOUNDS = (
+    ("gamma", 1, 8),
+    ("threads", 1, 16),
+    ("output_limit", 2, 400),
+    ("rounds", 5, 100),
+    ("warmup_runs", 10, 10_000),
+    ("bench_runs", 50, 100_000),
+    ("cooldown_timeout_s", 0, 3600),
+)
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 

@@ -14,7 +14,7 @@ import msgspec
 from mtplab.device.errors import DeviceError
 from mtplab.engine.core import Recorder
 from mtplab.engine.errors import EngineError
-from mtplab.engine.options import HEADS, MEASURING, STAGES, RunOptions, recipe_names
+from mtplab.engine.options import BOUNDS, HEADS, MEASURING, STAGES, RunOptions, recipe_names
 from mtplab.engine.phone import HeatWatch, Phone
 from mtplab.model.prompts import load_prompts
 from mtplab.pipeline.cache import Store
@@ -73,6 +73,9 @@ def check_run(options: RunOptions) -> tuple[list[str], RunParameters]:
     Raises EngineError with exit code 1.
     """
     stages = stages_of(options)
+    for name, low, high in BOUNDS:
+        if not low <= getattr(options, name) <= high:
+            raise EngineError(f"{name} must lie in {low}…{high}, not {getattr(options, name)}.", 1)
     for name, value, known in (("head", options.head, HEADS), ("recipe", options.recipe, recipe_names())):
         if value not in known:
             raise EngineError(f"There is no {name} {value!r}: {', '.join(known)}.", 1)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mtplab.device.link import Link
+from mtplab.device.link import Link, Stream
 from mtplab.pipeline.job import StageFailed
 from mtplab.session.events import Event, Heat, StageProgress
 
@@ -48,6 +49,25 @@ class DeviceContext:
         """Raise StageCancelled where the run was cancelled."""
         if self.cancel.is_set():
             raise StageCancelled
+
+    @contextlib.contextmanager
+    def ended_by_cancel(self, stream: Stream) -> Iterator[None]:
+        """While inside, a cancelled run ends `stream` here and on the phone, even while it is silent."""
+        over = threading.Event()
+
+        def watch() -> None:
+            while not over.is_set():
+                if self.cancel.wait(0.05):
+                    stream.cancel()
+                    return
+
+        watcher = threading.Thread(target=watch, name="cancel", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watcher.join()
 
     def progress(
         self, stage: str, done: float, total: float | None, unit: str = "", note: str = "", began: float | None = None

@@ -113,11 +113,8 @@ def _read(context: DeviceContext, job: Job, log: str, file: str, command: list[s
     context.logs.mkdir(parents=True, exist_ok=True)
     with (context.logs / file).open("w", encoding="utf-8", errors="replace") as spool:
         try:
-            with context.link.stream(command) as stream:
+            with context.link.stream(command) as stream, context.ended_by_cancel(stream):
                 for line in stream:
-                    if context.cancel.is_set():
-                        stream.cancel()
-                        raise StageCancelled
                     spool.write(line.text + "\n")
                     count += 1
                     news = reader.feed(line.text)

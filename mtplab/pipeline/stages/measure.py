@@ -132,11 +132,12 @@ def _token_runner(context: DeviceContext, slot: Slot, during: list[HeatSample]) 
     context.logs.mkdir(parents=True, exist_ok=True)
     spool_path = context.logs / f"measure-{slot.order:02d}-{slot.configuration}.jsonl"
     try:
-        with spool_path.open("w", encoding="utf-8") as spool, context.link.stream(command) as stream:
+        with (
+            spool_path.open("w", encoding="utf-8") as spool,
+            context.link.stream(command) as stream,
+            context.ended_by_cancel(stream),
+        ):
             for line in stream:
-                if context.cancel.is_set():
-                    stream.cancel()
-                    raise StageCancelled
                 if line.stream == "stderr":
                     complaints.append(line.text)
                     continue
