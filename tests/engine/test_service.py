@@ -96,6 +96,9 @@ def test_nonsense_commands_get_a_sentence(engine: EngineHandle) -> None:
     for command in ({"cmd": "fly"}, {}, {"cmd": 7}, {"cmd": "run", "options": {"model": "no-such-model"}}):
         reply = engine.send(command, timeout_s=5.0)
         assert not reply["ok"] and len(reply["error"]) > 10
+    for options in ({"gamma": 10_000_000}, {"threads": -5}, {"rounds": 1}, {"cooldown_timeout_s": 1e300}):
+        reply = engine.send({"cmd": "run", "options": options}, timeout_s=5.0)
+        assert not reply["ok"] and "must lie in" in reply["error"]
     reply = engine.send({"cmd": "run", "options": {"from_stage": "bench", "to_stage": "export"}}, timeout_s=5.0)
     assert "begin at bench" in reply["error"]
     stop(engine)
@@ -147,10 +150,46 @@ def test_without_phone_and_standin_there_is_one_sentence_and_exit_code_2(
     assert "\n" not in str(refused.value)
 
 
-def test_without_any_adb_there_is_one_sentence_and_exit_code_2(
-    places: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_any_adb_there_is_one_sentence_and_exit_code_2(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MTPLAB_ADB", "/nowhere/adb")
     with pytest.raises(EngineError, match="MTPLAB_ADB names /nowhere/adb") as refused:
         launch(STANDIN)
     assert refused.value.exit_code == 2
+
+
+def test_a_planted_module_where_the_lab_is_started_is_not_run(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planted = places / "planted" / "mtplab"
+    planted.mkdir(parents=True)
+    (planted / "__init__.py").write_text("import pathlib; pathlib.Path(__file__).with_name('ran').touch()\n")
+    monkeypatch.setenv("TMPDIR", str(planted.parent))
+    monkeypatch.chdir(planted.parent)
+    stop(launch(STANDIN))
+    assert not (planted / "ran").exists()
+
+
+def test_a_socket_path_that_is_too_long_is_refused_with_a_cure(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MTPLAB_RUNTIME", str(places / ("deep" * 20)))
+    with pytest.raises(EngineError, match="MTPLAB_RUNTIME to a shorter path"):
+        launch(STANDIN)
+
+
+def test_a_runtime_folder_that_others_can_write_is_refused(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = places / "shared"
+    shared.mkdir(mode=0o777)
+    shared.chmod(0o777)
+    monkeypatch.setenv("MTPLAB_RUNTIME", str(shared))
+    with pytest.raises(EngineError, match="can be written by others"):
+        running_engines()
+
+
+def test_a_deeply_nested_command_is_answered(engine: EngineHandle) -> None:
+    import socket
+
+    from mtplab.engine.control import socket_path
+
+    with socket.socket(socket.AF_UNIX) as viewer:
+        viewer.settimeout(5)
+        viewer.connect(str(socket_path(engine.session_dir)))
+        viewer.sendall(b'{"cmd":' + b"[" * 30_000 + b"]" * 30_000 + b"}\n")
+        assert b"could not be read" in viewer.recv(4096)
+    stop(engine)
