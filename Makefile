@@ -42,7 +42,7 @@ walls: env
 	$(BIN)/lint-imports
 
 unit: env
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info
