@@ -164,8 +164,11 @@ def test_a_conclusion_travels_as_an_event_and_answers_the_calculator(rounds_at, 
     assert rounds_of(rounds, "mtp-on") == on and rounds_of(rounds, "mtp-off") == []
     document = {
         "format": "mtplab-session",
+        "schema": 1,
+        "session": "s",
+        "created_utc": "2026-01-01T00:00:00+00:00",
         "simulated": False,
-        "configurations": [{"name": "mtp-on", "rounds": [msgspec.to_builtins(r) for r in rounds]}],
+        "configurations": [{"name": "mtp-on", "figures": {}, "rounds": [msgspec.to_builtins(r) for r in rounds]}],
         "predicted": event.predicted,
     }
     (tmp_path / "session.json").write_bytes(msgspec.json.encode(document))
