@@ -14,6 +14,7 @@ from mtplab.session.events import SCHEMA, Event, Header
 from mtplab.session.journal import JournalScan, SessionError, read_journal
 from mtplab.session.record import SessionRecord, read_record, record_of, write_record
 from mtplab.session.state import LabState
+from mtplab.session.text import clean_text
 
 JOURNAL = "events.jsonl"
 RECORD = "session.json"
@@ -26,6 +27,8 @@ class OpenSession(msgspec.Struct):
     record: SessionRecord
     events: list[Event]
     header: Header | None
+    journal_note: str | None = None
+    """What is wrong with the journal beside a sealed record, as a sentence; None where nothing is known to be."""
 
     def replayable(self) -> bool:
         """Whether the events are there, not only the record."""
@@ -93,8 +96,13 @@ def open_session(name: str | Path) -> OpenSession:
         return OpenSession(path, read_record(path), [], None)
     folder = path.parent if path.is_file() else path
     journal, record = folder / JOURNAL, folder / RECORD
-    scan = read_journal(journal) if journal.is_file() else None
-    if record.is_file():
+    scan, unread = None, None
+    if _is_file(journal):
+        try:
+            scan = read_journal(journal)
+        except SessionError as error:
+            unread = error
+    if _is_file(record):
         try:
             kept = read_record(record)
         except SessionError:
@@ -103,11 +111,20 @@ def open_session(name: str | Path) -> OpenSession:
                 raise
             return _recovered(folder, scan, "session.json was torn")
         if kept.sealed or scan is None:
-            return OpenSession(folder, kept, scan.events if scan else [], scan.header if scan else None)
+            note = str(unread) if unread else _journal_note(kept, scan)
+            return OpenSession(folder, kept, scan.events if scan else [], scan.header if scan else None, note)
         return _recovered(folder, scan, "its engine still runs, or was killed before sealing it")
+    if unread is not None:
+        raise unread
     if scan is None:
         raise SessionError(f"{folder} holds neither {RECORD} nor {JOURNAL}: it is no session.")
     return _recovered(folder, scan, "session.json was missing")
+
+
+def _journal_note(kept: SessionRecord, scan: JournalScan | None) -> str | None:
+    if scan is None or kept.events_sha256 in (None, scan.sha256):
+        return None
+    return f"The journal beside it is not the one that was sealed: the hash of {JOURNAL} differs."
 
 
 def _recovered(folder: Path, scan: JournalScan, why: str) -> OpenSession:
@@ -117,9 +134,10 @@ def _recovered(folder: Path, scan: JournalScan, why: str) -> OpenSession:
 def find(name: str | Path) -> Path:
     """Where a session is: a path, or a unique (beginning of a) name among the user's and the shipped sessions."""
     path = Path(name)
-    if path.exists():
+    if _exists(path):
         return path
     text = str(name)
+    shown = clean_text(text, 80)
     if "/" not in text and text not in ("", ".", ".."):
         known = list_sessions()
         if text == "last" and known:
@@ -129,18 +147,34 @@ def find(name: str | Path) -> Path:
             return matches[0]
         if matches:
             raise SessionError(
-                f"{text!r} names {len(matches)} sessions ({', '.join(p.name for p in matches[:4])}): "
+                f"{shown!r} names {len(matches)} sessions ({', '.join(p.name for p in matches[:4])}): "
                 "give more of the name."
             )
-    raise SessionError(f"There is no session {text!r}; `mtplab sessions` lists what there is.")
+    raise SessionError(f"There is no session {shown!r}; `mtplab sessions` lists what there is.")
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # a name that no file can have, or a folder that may not be looked into
+        return False
+
+
+def _is_file(path: Path) -> bool:
+    return _exists(path) and path.is_file()
 
 
 def list_sessions() -> list[Path]:
     """Folders of all sessions: those that came with mtplab, then the user's own, oldest first."""
     found: list[Path] = []
     for base in (paths.shipped("sessions"), paths.sessions_dir()):
-        if base.is_dir():
-            found += sorted(p for p in base.iterdir() if (p / RECORD).is_file() or (p / JOURNAL).is_file())
+        if not base.is_dir():
+            continue
+        try:
+            inside = sorted(base.iterdir())
+        except OSError as error:
+            raise SessionError(f"The sessions in {base} cannot be listed ({error.strerror}).") from None
+        found += [p for p in inside if _is_file(p / RECORD) or _is_file(p / JOURNAL)]
     return found
 
 

@@ -11,12 +11,18 @@ from pathlib import Path
 import msgspec
 
 from mtplab.session.events import SCHEMA, AnyEvent, Event, Header, decoder, encoder
+from mtplab.session.foreign import Unfit, convert_foreign, decode_foreign, is_plain
+from mtplab.session.text import clean_text
 
 SYNC_EVERY_S = 2.0
 
 
 class SessionError(Exception):
     """A session cannot be opened or written; the message says what, why and what to do."""
+
+    def __init__(self, sentence: str) -> None:
+        # Names of files and folders stand in it, and they may come from anywhere.
+        super().__init__(clean_text(sentence, 2000))
 
 
 class JournalWriter:
@@ -68,8 +74,8 @@ class JournalWriter:
 def read_header(line: bytes, path: Path) -> Header:
     """The header of a journal, or SessionError where the file is foreign or newer than this program."""
     try:
-        header = msgspec.json.decode(line, type=Header)
-    except msgspec.MsgspecError:
+        header: Header = convert_foreign(decode_foreign(line), Header)
+    except Unfit:
         raise SessionError(
             f"{path} is not an mtplab journal: its first line is no header. "
             "Give a session folder or its session.json."
@@ -135,8 +141,10 @@ class JournalReader:
 
 def _decode(line: bytes) -> AnyEvent | None:
     try:
-        return decoder.decode(line)
-    except (msgspec.MsgspecError, RecursionError):
+        if is_plain(line):
+            return decoder.decode(line)
+        return convert_foreign(decode_foreign(line), AnyEvent)
+    except (msgspec.MsgspecError, Unfit):
         return None
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 
 from mtplab.session.atomic import write_atomic
 from mtplab.session.events import SCHEMA, Evidence, Fact, Figure, Header
+from mtplab.session.foreign import Unfit, convert_foreign, decode_foreign
 from mtplab.session.heat import HeatPoint
 from mtplab.session.identity import Identity, Policy
 from mtplab.session.journal import SessionError, check_schema
@@ -59,6 +60,14 @@ class ConfigurationRecord(msgspec.Struct, frozen=True, kw_only=True):
     rounds: list[dict[str, Any]] = []
 
 
+class PitfallRecord(TypedDict):
+    """A pitfall that was found, with its evidence."""
+
+    pitfall: str
+    text: str
+    evidence: str
+
+
 class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What `session.json` holds; it opens and compares without anything else."""
 
@@ -86,7 +95,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     scenarios: list[dict[str, Any]] = []
     exactness: dict[str, Any] = {}
     predicted: dict[str, Any] = {}
-    pitfalls: list[dict[str, str]] = []
+    pitfalls: list[PitfallRecord] = []
     heat: list[HeatPoint] = []
     throttling: list[dict[str, Any]] = []
     markers: list[dict[str, Any]] = []
@@ -188,10 +197,10 @@ def read_record(path: Path) -> SessionRecord:
     except OSError as error:
         raise SessionError(f"{path} cannot be read ({error.strerror}).") from None
     try:
-        head = msgspec.json.decode(data)
-    except (msgspec.MsgspecError, RecursionError):
+        head = decode_foreign(data)
+    except Unfit as error:
         raise SessionError(
-            f"{path} is torn or no JSON; if its folder still holds events.jsonl, open the folder to recover it."
+            f"{path} cannot be used: {error}; if its folder still holds events.jsonl, open the folder to recover it."
         ) from None
     if not isinstance(head, dict) or head.get("format") != "mtplab-session":
         raise SessionError(f"{path} is not an mtplab session: it lacks the format mark.")
@@ -200,6 +209,18 @@ def read_record(path: Path) -> SessionRecord:
         raise SessionError(f"{path} names no session schema: the file is damaged.")
     check_schema(schema, path)
     try:
-        return msgspec.json.decode(data, type=SessionRecord)
-    except msgspec.MsgspecError as error:
+        record: SessionRecord = convert_foreign(head, SessionRecord)
+    except Unfit as error:
         raise SessionError(f"{path} is a damaged session: {error}.") from None
+    return _reconciled(record)
+
+
+def _reconciled(record: SessionRecord) -> SessionRecord:
+    """The record with everything that it says twice said the careful way: marks are never lost in a mailed file."""
+    simulated = record.simulated or record.identity.simulated
+    return msgspec.structs.replace(
+        record,
+        simulated=simulated,
+        identity=msgspec.structs.replace(record.identity, simulated=simulated),
+        identity_missing=record.identity.missing(),
+    )

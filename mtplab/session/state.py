@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import msgspec
 
@@ -13,7 +13,41 @@ from mtplab.session.heat import HeatHistory
 from mtplab.session.identity import Identity, Policy
 
 VISIBLE_LOG_LINES = 5000
+GOOD_VERDICTS = ("full_delegate", "cpu_baseline")
 STATUS_NAMES = ("NONE", "LIGHT", "MODERATE", "SEVERE", "CRITICAL", "EMERGENCY", "SHUTDOWN")
+
+
+class Judged(Protocol):
+    """What an event and a record of a verdict have in common."""
+
+    @property
+    def verdict(self) -> str:
+        """The verdict's word."""
+
+    @property
+    def provisional(self) -> bool:
+        """Whether the log had not ended."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether the log has its closing lines."""
+
+    @property
+    def figures(self) -> Mapping[str, float | int | None]:
+        """The figures that the log gave."""
+
+
+def standing(judged: Judged) -> str:
+    """The verdict as it may be summed up: a good one stands only on a log that ended or gave inference figures.
+
+    Bad verdicts stand at once. A provisional good one, or one of a log cut before any inference, is `unknown` yet.
+    """
+    if judged.verdict not in GOOD_VERDICTS:
+        return judged.verdict
+    inferred = judged.complete or any(
+        judged.figures.get(name) is not None for name in ("inference_avg_us", "inference_runs")
+    )
+    return judged.verdict if inferred and not judged.provisional else "unknown"
 
 
 class StageView(msgspec.Struct):
@@ -121,7 +155,9 @@ class LabState:
         _REDUCERS[type(event)](self, event)
 
     def _device(self, e: ev.DeviceSeen) -> None:
-        self.identity = e.identity
+        # Once a stand-in was seen, the session stays SIMULATED, whatever a later reading leaves out.
+        simulated = self.identity.simulated or e.identity.simulated
+        self.identity = msgspec.structs.replace(e.identity, simulated=simulated)
         self.facts = {**self.facts, **e.facts}
 
     def _link(self, e: ev.LinkChanged) -> None:
