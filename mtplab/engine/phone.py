@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from mtplab.device.facts import Facts, read_facts
 from mtplab.device.link import Link, list_devices
 from mtplab.device.lock import PhoneLock
 from mtplab.device.sampler import Sampler
-from mtplab.device.standin_host import StandinProcess
+from mtplab.device.standin_host import StandinProcess, token_runner
 from mtplab.device.thermal import (
     STATUS_NAMES,
     ThermalSample,
@@ -81,7 +80,7 @@ def _standin(options: EngineOptions, stack: contextlib.ExitStack) -> tuple[Link,
         StandinProcess(
             scenario=options.standin or "normal",
             root=root,
-            programs={device_paths.TOKEN_RUNNER: [sys.executable, "-m", "mtplab.tokenrunner"]},
+            programs={device_paths.TOKEN_RUNNER: token_runner()},
             speed=options.standin_speed,
         )
     )
@@ -159,7 +158,6 @@ class HeatWatch:
         self._previous: ThermalSample | None = None
         self._service: ThermalService | None = None
         self._throttled = False
-        self.under_load = False
         self._sampler = Sampler(link, hz, self._sample, on_gap=self._gap, on_status=self._status, on_lost=self._lost)
 
     def start(self) -> HeatWatch:
@@ -197,7 +195,9 @@ class HeatWatch:
         self._previous = sample
 
     def _throttle(self, sample: ThermalSample, service: ThermalService | None) -> None:
-        evidence = throttle_evidence(self._previous, sample, service, under_load=self.under_load)
+        # Nobody here knows how busy a core is, and a governor that idles between two processes lowers its clock as
+        # throttling does: only what Android says and caps on the clocks count.
+        evidence = throttle_evidence(self._previous, sample, service, under_load=False)
         if bool(evidence) == self._throttled:
             return
         if not evidence and (service is None or service.status is None):

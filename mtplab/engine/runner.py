@@ -15,7 +15,7 @@ from mtplab.device.errors import DeviceError
 from mtplab.engine.core import Recorder
 from mtplab.engine.errors import EngineError
 from mtplab.engine.options import BOUNDS, HEADS, MEASURING, STAGES, RunOptions, recipe_names
-from mtplab.engine.phone import HeatWatch, Phone
+from mtplab.engine.phone import Phone
 from mtplab.model.prompts import load_prompts
 from mtplab.pipeline.cache import Store
 from mtplab.pipeline.device_stage import DeviceContext, Outcome, StageCancelled
@@ -103,11 +103,11 @@ def check_run(options: RunOptions) -> tuple[list[str], RunParameters]:
 class PipelineRun:
     """A run in a thread of its own."""
 
-    def __init__(self, options: RunOptions, phone: Phone, recorder: Recorder, heat: HeatWatch) -> None:
+    def __init__(self, options: RunOptions, phone: Phone, recorder: Recorder) -> None:
         self.options = options
         self.run_id = secrets.token_hex(4)
         self.code: int | None = None
-        self._phone, self._recorder, self._heat = phone, recorder, heat
+        self._phone, self._recorder = phone, recorder
         self._cancel = threading.Event()
         self._results: dict[str, StageResult] = {}
         self._thread: threading.Thread | None = None
@@ -119,7 +119,7 @@ class PipelineRun:
             cancel=self._cancel,
             logs=recorder.path / "logs",
             heat=lambda: recorder.state.heat,
-            load=self._load,
+            throttled_since=self._throttled_since,
             simulated=phone.simulated,
             token_runner=phone.token_runner,
             options=options,
@@ -280,8 +280,9 @@ class PipelineRun:
             ev.StageReport(t=time.monotonic(), name=name, figures=figures, summary=clean_text(summary, 300))
         )
 
-    def _load(self, on: bool) -> None:
-        self._heat.under_load = on
+    def _throttled_since(self, began: float) -> bool:
+        state = self._recorder.state
+        return state.throttled is not None or any(e.began and e.t >= began for e in state.throttle_events)
 
     def _exit_code(self, outcome: str) -> int:
         if outcome == "cancelled":

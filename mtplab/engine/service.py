@@ -114,7 +114,7 @@ class Engine:
         with self._run_lock:
             if self._run is not None and self._run.running:
                 raise EngineError("A run goes on already: cancel it first, or wait for its end.", 1)
-            run = PipelineRun(options, self.phone, self.recorder, self.heat)
+            run = PipelineRun(options, self.phone, self.recorder)
             self._ran = True
             self._run = run
         run.start(self._snapshot)

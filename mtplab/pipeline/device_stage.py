@@ -31,8 +31,8 @@ class DeviceContext:
     cancel: threading.Event
     logs: Path
     heat: Callable[[], Heat | None]
-    load: Callable[[bool], None]
-    """Tells the heat watch whether work that should keep the clocks up goes on."""
+    throttled_since: Callable[[float], bool]
+    """Whether the phone throttles, or has throttled since a monotonic time."""
     simulated: bool
     token_runner: str
     options: Any

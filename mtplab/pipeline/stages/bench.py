@@ -50,14 +50,10 @@ def run(context: DeviceContext) -> Outcome:
     todo = jobs({"head": exported["head_signatures"], "backbone": exported["backbone_signatures"]})
     began = time.monotonic()
     rows: list[dict[str, Any]] = []
-    context.load(True)
-    try:
-        for index, job in enumerate(todo):
-            context.check_cancelled()
-            context.progress("bench", index, len(todo), "logs", f"{job.graph} on {job.requested}", began)
-            rows.append(_bench(context, index, job))
-    finally:
-        context.load(False)
+    for index, job in enumerate(todo):
+        context.check_cancelled()
+        context.progress("bench", index, len(todo), "logs", f"{job.graph} on {job.requested}", began)
+        rows.append(_bench(context, index, job))
     context.progress("bench", len(todo), len(todo), "logs")
     _refuse_short_runs(rows, context.options.bench_runs)
     return Outcome({"runs": rows, "same_time": _same_times(context, rows)}, _summary(rows))

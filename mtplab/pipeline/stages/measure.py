@@ -92,23 +92,15 @@ def _round(context: DeviceContext, slot: Slot, limits: HeatLimits) -> _Round:
     before = _sample(context)
     during: list[HeatSample] = []
     began = time.monotonic()
-    context.load(True)
-    try:
-        result = _token_runner(context, slot, during)
-    finally:
-        context.load(False)
+    result = _token_runner(context, slot, during)
     if not result.complete:
         raise StageFailed(
             f"Round {slot.index + 1} of {slot.configuration} is not whole: {result.reason or 'it ended early'}. "
             "Run the measure stage again."
         )
-    heat = judge(before, during, _sample(context), throttled=_throttled_since(context, began), limits=limits)
+    heat = judge(before, during, _sample(context), throttled=context.throttled_since(began), limits=limits)
     measured = result.measured()
     return _Round(slot, heat, [prompt_figures(p) for p in measured], measured, result.env)
-
-
-def _throttled_since(context: DeviceContext, began: float) -> bool:
-    return bool(context.measured.get("throttled_at", 0.0) >= began)
 
 
 def _token_runner(context: DeviceContext, slot: Slot, during: list[HeatSample]) -> ProtocolRun:
