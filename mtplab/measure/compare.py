@@ -7,6 +7,7 @@ from collections.abc import Collection
 import msgspec
 
 from mtplab.session.identity import Identity, Policy
+from mtplab.session.text import clean_text
 
 # What a person may name as varying, and the fields that then may differ.
 ALIASES = {
@@ -54,11 +55,12 @@ POLICY_MAY_BE_ABSENT = ("core_mask",)
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """What is compared: a name for the sentences, the identity and the policy it was measured under."""
+    """What is compared: a name for the sentences, the identity and policy it was measured under, and if at all."""
 
     name: str
     identity: Identity
     policy: Policy | None
+    measured: bool = True
 
 
 def comparable(a: Subject, b: Subject, varying: Collection[str] = ()) -> list[str]:
@@ -75,6 +77,8 @@ def comparable(a: Subject, b: Subject, varying: Collection[str] = ()) -> list[st
             f"{simulated} is SIMULATED and {real} was measured on a phone: a stand-in says nothing about a phone."
         )
     for subject in (a, b):
+        if not subject.measured:
+            reasons.append(f"{subject.name} holds no measured configuration, so there is nothing to compare.")
         missing = [LABELS[name] for name in subject.identity.missing() if name not in allowed]
         if missing:
             reasons.append(f"The record of {subject.name} is incomplete: {', '.join(missing)} unknown.")
@@ -88,7 +92,8 @@ def _allowed(varying: Collection[str]) -> set[str]:
     unknown = sorted(set(varying) - set(ALIASES) - set(LABELS))
     if unknown:
         known = ", ".join([*ALIASES, *LABELS])
-        raise ValueError(f"nothing named {', '.join(unknown)} can vary; choose from {known}")
+        named = clean_text(", ".join(unknown), 80)
+        raise ValueError(f"nothing named {named} can vary; choose from {known}")
     return {field for name in varying for field in ALIASES.get(name, {name})}
 
 
@@ -116,4 +121,4 @@ def _difference(name: str, one: object, other: object, allowed: set[str]) -> lis
 
 
 def _shown(value: object) -> str:
-    return "none recorded" if value is None else str(value)
+    return "none recorded" if value is None else clean_text(str(value), 200)

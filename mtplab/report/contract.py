@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from mtplab.session.record import DEPLOYED, ConfigurationRecord, SessionRecord
+from mtplab.session.record import DEPLOYED, ConfigurationRecord, SessionRecord, VerdictRecord
+from mtplab.session.state import standing
 
 FIGURES = ("ttft_ms", "tpot_ms", "tokens_per_s", "alpha", "gamma")
 SEVERITY = (
@@ -22,10 +23,21 @@ SEVERITY = (
 )
 
 
+def counted(verdict: VerdictRecord) -> str:
+    """The word a verdict counts as: `unknown` where it does not stand yet, or where nobody knows its word."""
+    word = standing(verdict)
+    return word if word in SEVERITY else "unknown"
+
+
 def worst_verdict(record: SessionRecord) -> str | None:
     """The worst verdict among the requested accelerators; CPU baselines only where nothing else was asked for."""
-    wanted = [v.verdict for v in record.verdicts if v.requested != "cpu"] or [v.verdict for v in record.verdicts]
-    return min(wanted, key=SEVERITY.index) if wanted else None
+    asked = [v for v in record.verdicts if v.requested != "cpu"] or record.verdicts
+    return min(map(counted, asked), key=SEVERITY.index, default=None)
+
+
+def exit_code(record: SessionRecord) -> int | None:
+    """What the run ended with; 5 where it ended well but its worst verdict is not known."""
+    return 5 if record.exit_code == 0 and worst_verdict(record) == "unknown" else record.exit_code
 
 
 def deployed(record: SessionRecord) -> ConfigurationRecord | None:
@@ -53,7 +65,7 @@ def run_contract(record: SessionRecord, path: Path) -> dict[str, Any]:
         "simulated": record.simulated,
         "recovered": record.recovered,
         "outcome": record.outcome,
-        "exit_code": record.exit_code,
+        "exit_code": exit_code(record),
         "reason": record.outcome_reason,
         "identity": {**msgspec.to_builtins(record.identity), "missing": record.identity_missing},
         "policy": msgspec.to_builtins(record.policy),

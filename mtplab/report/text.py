@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from mtplab.report.contract import deployed, worst_verdict
+from mtplab.report.contract import counted, worst_verdict
 from mtplab.session.events import Figure
 from mtplab.session.record import ConfigurationRecord, SessionRecord, StageRecord, VerdictRecord
 from mtplab.session.text import clean_text
@@ -69,13 +69,17 @@ def verdict_line(verdict: VerdictRecord) -> str:
     nodes = ""
     if verdict.delegated_nodes is not None and verdict.total_nodes is not None:
         nodes = f" {verdict.delegated_nodes}/{verdict.total_nodes} nodes"
-    word = verdict.verdict.upper() + (" (provisional)" if verdict.provisional else "")
+    word = verdict.verdict.upper()
+    if verdict.provisional:
+        word += " (provisional)"
+    elif counted(verdict) != verdict.verdict:
+        word += " (cut before any inference)" if verdict.verdict in VERDICT_GLYPHS else " (no verdict of mtplab's)"
     proof = ""
     if verdict.evidence:
         proof = f" · line {verdict.evidence[0].line}: {clean_text(verdict.evidence[0].text, 100)}"
     elif verdict.reason:
         proof = f" · {clean_text(verdict.reason, 100)}"
-    glyph = VERDICT_GLYPHS.get(verdict.verdict, "?")
+    glyph = VERDICT_GLYPHS[counted(verdict)]
     return f" {glyph} {verdict.graph:<24} asked {verdict.requested:<5} → {word}{nodes}{proof}"
 
 
@@ -121,8 +125,13 @@ def heading(record: SessionRecord) -> str:
     return record.session + (f"  [{' · '.join(marks)}]" if marks else "")
 
 
-def session_text(record: SessionRecord, path: Path | None = None) -> str:
-    """The whole report."""
+def printable(lines: Iterable[str]) -> str:
+    """Lines for a terminal: names of folders, and records that never were on a disk, are cleaned here at last."""
+    return "\n".join(map(clean_text, lines))
+
+
+def session_text(record: SessionRecord, path: Path | None = None, notes: Sequence[str] = ()) -> str:
+    """The whole report; `notes` are sentences about the session's files."""
     lines = [heading(record), *identity_lines(record), ""]
     if record.recovery:
         lines += [f"Recovered: {record.recovery}.", ""]
@@ -146,7 +155,8 @@ def session_text(record: SessionRecord, path: Path | None = None) -> str:
     lines.append(f"Conclusion: {record.conclusion or 'none: the measurement did not get that far'}")
     if path is not None:
         lines.append(f"Session: {path}")
-    return "\n".join(lines)
+    lines += [f"! {note}" for note in notes]
+    return printable(lines)
 
 
 def _scenario_line(scenario: dict[str, object]) -> str:
@@ -155,5 +165,5 @@ def _scenario_line(scenario: dict[str, object]) -> str:
 
 
 def has_figures(record: SessionRecord) -> bool:
-    """Whether the deployed configuration was measured at all."""
-    return deployed(record) is not None
+    """Whether any configuration gave at least one figure."""
+    return any(figure.value is not None for c in record.configurations for figure in c.figures.values())
