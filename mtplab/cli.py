@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
 import sys
+from collections.abc import Iterator
+from typing import Any, TextIO
 
 import click
 
@@ -24,8 +28,28 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 }
 
 
+class _ReaderLeft(Exception):
+    """Whoever read our output left. A name of our own: click would end a BrokenPipeError with exit code 1."""
+
+
+@contextlib.contextmanager
+def _told_when_the_reader_leaves() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise _ReaderLeft from None
+
+
 class _Table(click.Group):
     """A click group over COMMANDS that imports a command's module only to run it or to show its help."""
+
+    def make_context(self, *args: Any, **more: Any) -> click.Context:
+        with _told_when_the_reader_leaves():  # --help prints here
+            return super().make_context(*args, **more)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _told_when_the_reader_leaves():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -63,19 +87,53 @@ def cli(ctx: click.Context) -> None:
 
 def main() -> None:
     """Entry point: every end is a documented exit code, every bad call one sentence."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a name that is no UTF-8, or a terminal that knows no γ
+    code = _code_of_call()
+    for stream in (sys.stdout, sys.stderr):
+        _settle(stream)
+    sys.exit(code)
+
+
+def _code_of_call() -> int:
     try:
         code = cli.main(standalone_mode=False)
     except click.exceptions.Abort:
-        click.echo("Stopped.", err=True)
-        sys.exit(130)
+        _say("Stopped.")
+        return 130
     except click.ClickException as error:
         # click's own code for a bad call is 2, which here means "not ready".
-        click.echo(f"mtplab: {error.format_message()}", err=True)
-        sys.exit(1 if isinstance(error, click.UsageError) else error.exit_code)
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output left: nothing to say and nobody to say it to
-        sys.exit(0)
-    sys.exit(code if isinstance(code, int) else 0)
+        _say(f"mtplab: {error.format_message()}")
+        return 1 if isinstance(error, click.UsageError) else error.exit_code
+    except _ReaderLeft:
+        return 0
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        what = f"{error.strerror or type(error).__name__}{where}"
+        _say(f"mtplab: the system refused to read or write: {what}; the output is not whole.")
+        return 4
+    return code if isinstance(code, int) else 0
+
+
+def _say(text: str) -> None:
+    """One sentence on stderr, harmless whatever was typed."""
+    from mtplab.session.text import clean_text  # here, so that `mtplab --help` loads no room
+
+    text = clean_text(text)
+    with contextlib.suppress(OSError):  # nobody reads stderr: the exit code still speaks
+        click.echo(text, err=True)
+
+
+def _settle(stream: TextIO | None) -> None:
+    """Flush for the last time; what nobody can take any more goes nowhere, and must not change the exit code."""
+    if stream is None:
+        return
+    try:
+        stream.flush()
+    except OSError:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
 
 
 if __name__ == "__main__":
