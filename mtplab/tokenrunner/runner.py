@@ -63,12 +63,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--max-tokens", type=int, default=48, help="output limit of each prompt")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--mtp", choices=("on", "off"), default="off")
-    parser.add_argument(
-        "--warmup-prompts", type=int, default=1, help="run the first N prompts once before, labelled"
-    )
-    parser.add_argument(
-        "--stop-id", type=int, action="append", default=[], help="token id that ends an output"
-    )
+    parser.add_argument("--warmup-prompts", type=int, default=1, help="run the first N prompts once before, labelled")
+    parser.add_argument("--stop-id", type=int, action="append", default=[], help="token id that ends an output")
     parser.add_argument("--run", default="run", help="identifier repeated in every line")
     parser.add_argument("--seed", type=int, default=0, help="recorded; greedy decoding draws nothing")
     parser.add_argument("--flush", choices=("prompt", "line"), default="prompt")
@@ -84,9 +80,7 @@ def read_prompts(path: Path) -> list[Prompt]:
         try:
             prompt = msgspec.json.decode(line, type=Prompt)
         except msgspec.DecodeError as error:
-            raise UsageError(
-                f"Line {number} of {path} is no prompt ({error}); give id, class and text."
-            ) from error
+            raise UsageError(f"Line {number} of {path} is no prompt ({error}); give id, class and text.") from error
         if not prompt.text and not prompt.tokens:
             raise UsageError(f"Line {number} of {path} has neither text nor tokens; give one of them.")
         prompts.append(prompt)
@@ -198,9 +192,7 @@ class _Session:
             else:
                 yield from decode_speculative(self.backbone, self.head, tokens, limit=limit, stop=self.stop)
         except (ValueError, ArithmeticError, LiteRtError) as error:
-            raise LiteRtError(
-                f"Prompt {prompt.id} could not be decoded: {str(error).rstrip('.')}."
-            ) from error
+            raise LiteRtError(f"Prompt {prompt.id} could not be decoded: {str(error).rstrip('.')}.") from error
 
     def _print(self, records: Iterator[Record], *, flush: bool) -> None:
         output: list[int] = []
