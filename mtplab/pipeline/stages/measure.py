@@ -20,6 +20,7 @@ from mtplab.measure.figures import (
 )
 from mtplab.measure.protocol import PromptRun, ProtocolReader, ProtocolRun
 from mtplab.measure.rounds import HeatLimits, HeatSample, RoundHeat, Slot, cold_rounds, gate, judge, schedule
+from mtplab.model.files import END_OF_TEXT_ID
 from mtplab.pipeline.device_stage import DeviceContext, Outcome, StageCancelled, StageFailed
 from mtplab.session import events as ev
 
@@ -115,6 +116,7 @@ def _token_runner(context: DeviceContext, slot: Slot, during: list[HeatSample]) 
             mtp=CONFIGURATIONS[slot.configuration],
             max_tokens=options.output_limit,
             threads=options.threads,
+            stop_ids=(END_OF_TEXT_ID,),
             run=f"{slot.configuration}-{slot.index}",
             binary=context.token_runner,
         )
