@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from .compose import counted
 from .files import GLYPHS, contract, exit_code_of, read_log, table
 from .lines import strip_controls
 from .reading import BACKENDS, Reading
@@ -26,7 +28,8 @@ def log_command(context: click.Context, files: tuple[str, ...], requested: str |
 
     FILE may be a folder (its *.txt and *.log) or - for a pipe, whose verdict is shown as it forms.
 
-    Exit code: 0 as requested · 1 usage · 3 fallback, partial or downgrade · 4 failed or crashed · 5 unknown.
+    Exit code: 0 as requested · 1 usage · 3 fallback, partial or downgrade · 4 failed or crashed · 5 unknown, also
+    where the verdict is good but the log was cut before any inference (a finding says so).
     """
     if not files:
         raise click.ClickException("no log was named: give a file, a folder, or - to read a pipe.")
@@ -40,7 +43,7 @@ def log_command(context: click.Context, files: tuple[str, ...], requested: str |
         click.echo(msgspec.json.encode(objects[0] if one else objects).decode())
     else:
         click.echo(table(readings))
-    context.exit(exit_code_of(reading.verdict for _, reading in readings))
+    context.exit(exit_code_of(counted(reading) for _, reading in readings))
 
 
 def _expand(files: tuple[str, ...]) -> Iterator[str]:
@@ -57,6 +60,8 @@ def _expand(files: tuple[str, ...]) -> Iterator[str]:
 
 def _read(name: str, requested: str | None) -> Reading:
     if name == "-":
+        if sys.stdin is None:
+            raise click.ClickException("the standard input is closed: pipe a log into it, or name a file.")
         return read_log(sys.stdin.buffer, requested, _show)
     try:
         return read_log(name, requested)
@@ -69,4 +74,5 @@ def _read(name: str, requested: str | None) -> Reading:
 def _show(reading: Reading) -> None:
     """A verdict as it forms: on stderr, so that stdout stays the result."""
     proof = f"  line {reading.evidence[0].line}: {reading.evidence[0].text}" if reading.evidence else ""
-    click.echo(f"{GLYPHS[reading.verdict]} {reading.verdict} (provisional){proof}", err=True)
+    with contextlib.suppress(OSError):  # whoever read stderr left: the verdict on stdout is still owed
+        click.echo(f"{GLYPHS[reading.verdict]} {reading.verdict} (provisional){proof}", err=True)

@@ -22,6 +22,7 @@ EXIT_CODES = {
     "cpu_baseline": 0,
 }
 EXIT_ORDER = (4, 3, 5, 0)
+GOOD = ("full_delegate", "cpu_baseline")
 
 
 def compose(
@@ -40,7 +41,7 @@ def compose(
     count = _first(figures.get("inference_runs"), runs.get("count"))
     llm_init_ms = figures.get("llm_init_total_ms")
     llm_init_us = None if llm_init_ms is None else llm_init_ms * 1000
-    return Reading(
+    reading = Reading(
         tool=tool_of(run),
         requested=requested,
         requested_from=source,
@@ -83,6 +84,22 @@ def compose(
         complete=run.complete,
         exit_code=run.exit_code,
     )
+    if provisional or counted(reading) == reading.verdict:
+        return reading
+    text = "the log ends before any inference: the delegate was applied, but nothing shows that it ever ran the graph"
+    cut = Finding(None, text, "cut-before-inference")
+    return msgspec.structs.replace(reading, findings=(*reading.findings, cut))
+
+
+def counted(reading: Reading) -> str:
+    """The verdict that the exit code speaks of: a good one of a log cut before any inference counts as `unknown`."""
+    llm = reading.llm or LlmFigures()
+    ran = (
+        reading.first_us, reading.warmup_avg_us, reading.warmup_runs, reading.inference_avg_us,
+        reading.inference_runs, llm.ttft_s, llm.prefill_tok_s, llm.decode_tok_s,
+    )  # fmt: skip
+    cut = reading.verdict in GOOD and not reading.complete and all(figure is None for figure in ran)
+    return "unknown" if cut else reading.verdict
 
 
 def _derived(
@@ -92,7 +109,7 @@ def _derived(
     if count is not None and asked is not None and count < asked:
         text = f"{count:.0f} measured runs stand in the log, fewer than the {asked} asked for (a time limit cut them)"
         yield Finding(None, text, "runs-fewer-than-asked")
-    good = judged.verdict in ("full_delegate", "cpu_baseline")
+    good = judged.verdict in GOOD
     if good and run.exit_code == 0 and count is None and "inference_avg_us" not in run.figures and not run.blocks:
         yield Finding(None, "the program ended without an error and without a figure", "no-figures")
     if requested == "nnapi" and judged.verdict == "full_delegate" and not run.is_on("disable_nnapi_cpu"):

@@ -14,14 +14,15 @@ _ESCAPE = re.compile(
     r"|\x1b[ -/]*[0-~]?"  # any other escape
 )
 # Control characters but the tab, and the invisible ones that reorder or hide text.
-_DELETED = dict.fromkeys(
+_DELETED: dict[int, str | None] = dict.fromkeys(
     [c for c in range(0x20) if c != 0x09]
     + list(range(0x7F, 0xA0))
     + list(range(0x200B, 0x2010))
     + list(range(0x2028, 0x202F))
     + list(range(0x2060, 0x206A))
-    + [0xFEFF]
+    + [0xAD, 0x61C, 0xFEFF]
 )
+_DELETED |= dict.fromkeys(range(0xD800, 0xE000), "\ufffd")  # bytes of a file name that are no UTF-8
 
 _LEVEL = "[VDIWEFA]"
 _LOGCAT = re.compile(
@@ -32,14 +33,17 @@ _LOGCAT = re.compile(
     # Android Studio: 2023-10-08 03:39:33.246 27435-27455 tag  package  I  text | package  I  text
     rf"|(?:\d{{4}}-\d\d-\d\d )?\d\d:\d\d:\d\d\.\d{{3}}\s+\d+-\d+\s+(?P<tag3>\S{{1,80}})\s+\S{{1,160}}\s+"
     rf"(?P<level3>{_LEVEL})  "
-    rf"|(?P<tag4>[A-Za-z][\w.:-]{{0,159}})\s{{2,}}(?P<level4>{_LEVEL})  "
+    rf"|(?P<tag4>[A-Za-z][\w.:-]{{0,159}})\s{{2,}}(?P<level4>{_LEVEL})  ",
+    re.ASCII,
 )
 _BARE_TAG = re.compile(r"(?P<tag>tflite|litert|native|QnnDsp)\s*: ?(?!\[\d+\]$)")
-_HOSTED = re.compile(r"\[\d\d/\w{3}/\d{4}:[^\]]{0,80}\](?: \[[^\]]{0,200}\]){0,6} ?")
+_HOSTED = re.compile(r"\[\d\d/\w{3}/\d{4}:[^\]]{0,80}\](?: \[[^\]]{0,200}\]){0,6} ?", re.ASCII)
 _SEVERITY = re.compile(r"(VERBOSE|INFO|WARNING|WARN|ERROR|FATAL): ?")
-_SOURCE = re.compile(r"\[[\w./@+-]{1,200}\.(?:cc|h|cpp|c|mm|java|kt):\d+\] ?")
+_SOURCE = re.compile(r"\[[\w./@+-]{1,200}\.(?:cc|h|cpp|c|mm|java|kt):\d+\] ?", re.ASCII)
 # absl, at the start or glued behind the last words of a model: I0000 00:00:1758744860.457295   56310 main.cc:193]
-_ABSL = re.compile(r"[IWEF]\d{4} (?:\d\d:\d\d:\d{1,10}\.\d{1,9} +\d+ )?[\w./-]{1,200}\.(?:cc|h|cpp):\d+\] ?")
+_ABSL = re.compile(
+    r"[IWEF]\d{4} (?:\d\d:\d\d:\d{1,10}\.\d{1,9} +\d+ )?[\w./-]{1,200}\.(?:cc|h|cpp):\d+\] ?", re.ASCII
+)
 _TAG_INITIALS = frozenset("tlnQ")
 _TREE = "└ "
 _LEVEL_GROUPS = ("level", "level2", "level3", "level4")

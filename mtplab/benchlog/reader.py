@@ -16,9 +16,10 @@ from .verdict import judge, requested_by_log
 OP_GAP = 8
 MAX_RUNS = 256
 MAX_PROFILE_ROWS = 20_000
-_OP = re.compile(r"([A-Za-z_]\w{1,80}):(?: (.*)|$)")
+_OP = re.compile(r"([A-Za-z_]\w{1,80}):(?: (.*)|$)", re.ASCII)
 _ROW = re.compile(
-    r"(?P<type>\S.{0,200}?)\s+[\d.]+\s+(?P<avg>[\d.]+)\s+(?P<percent>[\d.]+)%\s+[\d.]+%\s+[\d.]+\s+\d+\s+(?P<name>\S.*)"
+    r"(?P<type>\S.{0,200}?)\s+[\d.]+\s+(?P<avg>[\d.]+)\s+(?P<percent>[\d.]+)%\s+[\d.]+%\s+[\d.]+\s+\d+\s+(?P<name>\S.*)",
+    re.ASCII,
 )
 _NOTHING: tuple[Event, ...] = ()
 

@@ -81,7 +81,7 @@ class Rules:
         self._by_word: dict[str, list[_Ready]] = {}
         self._by_part: dict[str, list[_Ready]] = {}
         for place, rule in enumerate(file.rule):
-            ready = (place, re.compile(rule.pattern), rule)
+            ready = (place, re.compile(rule.pattern, re.ASCII), rule)
             for word in rule.words:
                 self._by_word.setdefault(word, []).append(ready)
             for part in rule.inside:

@@ -33,8 +33,8 @@ _UNITS: dict[str, tuple[str, int, float]] = {
     "mega": ("bytes", 6, 1.0),
     "n": ("", 0, 1.0),
 }
-_FLAG = re.compile(r"--([A-Za-z_]\w{0,60})(?:[= ](?!-)(\S{1,300}))?")
-_STAT = re.compile(r"\b(count|first|curr|min|max|avg|std|p5|median|p95)=([\d.]+(?:e[+-]?\d{1,3})?)")
+_FLAG = re.compile(r"--([A-Za-z_]\w{0,60})(?:[= ](?!-)(\S{1,300}))?", re.ASCII)
+_STAT = re.compile(r"\b(count|first|curr|min|max|avg|std|p5|median|p95)=([\d.]+(?:e[+-]?\d{1,3})?)", re.ASCII)
 _TRUE = frozenset({"1", "true", "True"})
 
 

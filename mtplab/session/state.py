@@ -13,6 +13,7 @@ from mtplab.session.heat import HeatHistory
 from mtplab.session.identity import Identity, Policy
 
 VISIBLE_LOG_LINES = 5000
+INFERENCE_FIGURES = ("first_us", "warmup_avg_us", "warmup_runs", "inference_avg_us", "inference_runs")
 GOOD_VERDICTS = ("full_delegate", "cpu_baseline")
 STATUS_NAMES = ("NONE", "LIGHT", "MODERATE", "SEVERE", "CRITICAL", "EMERGENCY", "SHUTDOWN")
 
@@ -44,9 +45,7 @@ def standing(judged: Judged) -> str:
     """
     if judged.verdict not in GOOD_VERDICTS:
         return judged.verdict
-    inferred = judged.complete or any(
-        judged.figures.get(name) is not None for name in ("inference_avg_us", "inference_runs")
-    )
+    inferred = judged.complete or any(judged.figures.get(name) is not None for name in INFERENCE_FIGURES)
     return judged.verdict if inferred and not judged.provisional else "unknown"
 
 

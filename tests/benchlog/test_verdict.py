@@ -194,7 +194,7 @@ def test_an_ignored_flag_is_a_finding_and_a_fallback() -> None:
 def test_an_ignored_flag_for_something_else_is_only_a_finding() -> None:
     reading = _verdict([*STARTED, "WARN: Unconsumed cmdline flags: --use_gpuu=true", GPU_TOOK_ALL])
     assert reading.verdict == "full_delegate"
-    assert [finding.rule for finding in reading.findings] == ["flags-ignored"]
+    assert [finding.rule for finding in reading.findings] == ["flags-ignored", "cut-before-inference"]
 
 
 @pytest.mark.parametrize(
