@@ -120,7 +120,7 @@ def _say(text: str) -> None:
     """One sentence on stderr, harmless whatever was typed."""
     from mtplab.session.text import clean_text  # here, so that `mtplab --help` loads no room
 
-    text = clean_text(text)
+    text = clean_text(text, 1000)
     with contextlib.suppress(OSError):  # nobody reads stderr: the exit code still speaks
         click.echo(text, err=True)
 

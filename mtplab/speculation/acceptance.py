@@ -38,7 +38,14 @@ __all__ = [
     "summarise",
 ]
 
+GAMMA_LIMIT = 64  # far above any draft length that has paid; keeps searches and typing errors finite
+COUNT_LIMIT = 10**12  # more rounds than a phone decodes in its life; sums of them stay whole numbers of 64 bits
 NO_ROUNDS = "no draft round was recorded"
+
+
+def _check_length(gamma: int) -> None:
+    if gamma > GAMMA_LIMIT:
+        raise ValueError(f"a draft length γ lies in 1..{GAMMA_LIMIT}, not {gamma}")
 
 
 class AcceptCounts(msgspec.Struct, frozen=True):
@@ -51,6 +58,9 @@ class AcceptCounts(msgspec.Struct, frozen=True):
             raise ValueError("accept counts need at least n_0 and n_1, which is a draft of one token")
         if any(n < 0 for n in self.counts):
             raise ValueError("an accept count is a number of rounds and cannot be negative")
+        if any(n > COUNT_LIMIT for n in self.counts):
+            raise ValueError(f"an accept count above {COUNT_LIMIT:.0e} is more rounds than anyone can have measured")
+        _check_length(self.gamma)
 
     @property
     def gamma(self) -> int:
@@ -87,6 +97,7 @@ class AcceptCounts(msgspec.Struct, frozen=True):
         """Count per-round accept numbers, each in 0..gamma."""
         if gamma < 1:
             raise ValueError(f"a draft length of {gamma} drafts nothing")
+        _check_length(gamma)  # before the list is made
         counts = [0] * (gamma + 1)
         for accepted in accepts:
             if not 0 <= accepted <= gamma:
@@ -183,6 +194,8 @@ def rounds_from_totals(gamma: int, drafted: int, accepted: int) -> int:
         raise ValueError(f"{accepted} accepted of {drafted} drafted is more than was drafted")
     if drafted % gamma:
         raise ValueError(f"{drafted} drafted is not a whole number of rounds of γ = {gamma}")
+    if drafted // gamma > COUNT_LIMIT:
+        raise ValueError(f"more than {COUNT_LIMIT:.0e} rounds are more than anyone can have measured")
     return drafted // gamma
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 import msgspec
 
-from mtplab.speculation.acceptance import AcceptCounts
+from mtplab.session.text import clean_text
+from mtplab.speculation.acceptance import GAMMA_LIMIT, AcceptCounts
 from mtplab.speculation.calculator import (
     Answer,
     Given,
@@ -16,8 +17,8 @@ from mtplab.speculation.calculator import (
     from_totals,
 )
 from mtplab.speculation.intervals import Estimate
-from mtplab.speculation.recorded import Recorded, read_session
-from mtplab.speculation.speedup import GAMMA_LIMIT, Cost, Head
+from mtplab.speculation.recorded import Recorded, SessionUnusable, read_session
+from mtplab.speculation.speedup import Cost, Head
 
 
 class OneSentenceCommand(click.Command):
@@ -72,6 +73,8 @@ def calc_command(
         given, notes = _given(gamma, alpha, counts, totals, recorded)
         cost, cost_notes = _cost(draft_cost, verify_cost, head, recorded)
         answer = calculate(given, cost)
+    except SessionUnusable as error:
+        raise click.ClickException(str(error)) from None
     except ValueError as error:
         raise click.ClickException(_sentence(str(error))) from None
     answer = msgspec.structs.replace(
@@ -84,6 +87,7 @@ def calc_command(
 
 
 def _sentence(text: str) -> str:
+    text = clean_text(text, 400)  # what was typed stands in it
     return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
 
 

@@ -73,6 +73,8 @@ def _prompts(configuration: ConfigurationRecord) -> list[AcceptCounts]:
         for prompt in _dicts(measured.get("prompts")):
             gamma, accepts = prompt.get("gamma"), prompt.get("accepts")
             if isinstance(gamma, int) and isinstance(accepts, list) and accepts:
+                if not all(isinstance(accepted, int) for accepted in accepts):
+                    raise ValueError("an accept count is a whole number")
                 by_prompt.setdefault(str(prompt.get("prompt")), []).append(AcceptCounts.from_accepts(gamma, accepts))
     return [merge(counts) for counts in by_prompt.values()]
 

@@ -10,10 +10,12 @@ from typing import Literal
 
 import msgspec
 
+from mtplab.speculation.acceptance import GAMMA_LIMIT
 from mtplab.speculation.intervals import Estimate
 
 Head = Literal["recursive", "parallel"]
-GAMMA_LIMIT = 64  # far above any draft length that has paid; keeps searches and typing errors finite
+# Verifying for a millionth of a plain step, or drafting for a million of them, is a typing error and not a cost.
+COST_FLOOR, COST_CEILING = 1e-6, 1e6
 
 
 class Cost(msgspec.Struct, frozen=True):
@@ -36,6 +38,10 @@ class Cost(msgspec.Struct, frozen=True):
             raise ValueError("a verify cost is a positive number of decode steps")
         if not all(math.isfinite(x) and x >= 0 for x in (self.draft, self.overhead)):
             raise ValueError("draft cost and overhead are finite numbers of decode steps, 0 or more")
+        if min(points) < COST_FLOOR:
+            raise ValueError(f"a verify cost below {COST_FLOOR:g} decode steps is too small to mean anything")
+        if max(self.draft, self.overhead, *points) > COST_CEILING:
+            raise ValueError(f"a cost above {COST_CEILING:g} decode steps is too large to mean anything")
         if self.head not in ("recursive", "parallel"):
             raise ValueError(f"a head is recursive or parallel, not {self.head}")
 
