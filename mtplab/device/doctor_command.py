@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sys
 from collections.abc import Iterator
 
 import click
@@ -40,9 +39,9 @@ def doctor_command(standin: str | None, serial: str | None, deep: bool, as_json:
 def _check_standin(scenario: str, options: Options, deep: bool) -> list[Item]:
     from mtplab.device import paths
     from mtplab.device.errors import DeviceError
-    from mtplab.device.standin_host import StandinProcess
+    from mtplab.device.standin_host import StandinProcess, token_runner
 
-    programs = {paths.TOKEN_RUNNER: [sys.executable, "-m", "mtplab.tokenrunner"]}
+    programs = {paths.TOKEN_RUNNER: token_runner()}
     with contextlib.ExitStack() as stack:
         try:
             phone = stack.enter_context(StandinProcess(scenario, programs=programs))

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import select
+import site
 import socket
 import subprocess
 import sys
@@ -20,6 +21,30 @@ from mtplab.device.errors import DeviceError
 from mtplab.device.link import Link, connect
 
 _START_S = 30.0
+# The folder of the whole package: nobody writes there who could not change mtplab itself.
+_PACKAGE = Path(__file__).resolve().parents[1]
+# `python -m` would look for modules in the folder it is started from, which for a program of the stand-in holds what
+# was pushed to the phone. -I looks neither there nor at PYTHONPATH; what it leaves out besides is named here.
+_ISOLATED = """import sys
+sys.path.insert(0, {home!r})
+import mtplab
+del sys.path[0]
+sys.path += {user_sites!r}
+import runpy
+runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
+"""
+
+
+def isolated_python(module: str) -> list[str]:
+    """The argument list that runs a module of this mtplab, whatever lies in the folder it is started from."""
+    user_sites = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
+    code = _ISOLATED.format(home=str(_PACKAGE.parent), user_sites=user_sites, module=module)
+    return [sys.executable, "-I", "-c", code]
+
+
+def token_runner() -> list[str]:
+    """The argument list behind the stand-in's token runner."""
+    return isolated_python("mtplab.tokenrunner")
 
 
 class StandinProcess:
@@ -27,7 +52,8 @@ class StandinProcess:
 
     `programs` maps a path on the device to the host's argument list that runs there. Without `root` the device's
     files live in a temporary folder of the stand-in's own. `allow_key` defaults to the private server's key;
-    `allow=False` leaves the phone unauthorised, as a new phone is.
+    `allow=False` leaves the phone unauthorised, as a new phone is. Paths among `options` must be absolute: the
+    stand-in does not run in the caller's folder.
     """
 
     def __init__(
@@ -76,9 +102,10 @@ class StandinProcess:
     def _arguments(self) -> list[str]:
         arguments = ["--exit-with-parent", "--scenario", self.scenario]
         if self._root is not None:
-            arguments += ["--root", str(self._root)]
+            arguments += ["--root", str(self._root.absolute())]
         if self._allow:
-            arguments += ["--allow-key", str(self._allow_key or self.server.public_key_path)]
+            key = self._allow_key or self.server.public_key_path
+            arguments += ["--allow-key", str(key.absolute())]
         if self._speed is not None:
             arguments += ["--speed", str(self._speed)]
         for path, argv in self._programs.items():
@@ -91,7 +118,7 @@ class StandinProcess:
         log = Path(name)
         with os.fdopen(descriptor, "wb") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "mtplab.standin", *self._arguments()],
+                [*isolated_python("mtplab.standin"), *self._arguments()], cwd=_PACKAGE,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True,
             )  # fmt: skip
         line = self._first_line()
