@@ -39,6 +39,9 @@ r=$1; shift
 exec "$@"
 """
 
+# In place of the first entry, which is the folder it is started in: that one belongs to the device.
+PORTABLE_START = "import sys; sys.path[0] = sys.argv.pop(1); from mtplab.standin.minish.main import main; main()"
+
 
 @dataclass
 class Backend:
@@ -90,9 +93,8 @@ def choose(name: str, files: DeviceFiles) -> Backend:
 def _make(name: str, files: DeviceFiles) -> tuple[Backend | None, str]:
     if name == "portable":
         files.shell_owner = None
-        code = "import sys; sys.path.insert(0, sys.argv.pop(1)); from mtplab.standin.minish.main import main; main()"
         home = str(Path(__file__).resolve().parents[2])
-        return Backend(name, [sys.executable, "-SEs", "-c", code, home, files.root]), ""
+        return Backend(name, [sys.executable, "-SEs", "-c", PORTABLE_START, home, files.root]), ""
     missing = [tool for tool in ("mksh", "toybox", *_TOOLS[name]) if shutil.which(tool) is None]
     if missing:
         return None, f"needs {' and '.join(missing)}"

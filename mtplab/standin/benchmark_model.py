@@ -9,8 +9,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-if __name__ == "__main__":  # started by path: a device's folder must not lend modules to this process
+if __name__ == "__main__":  # started by path: find this package without putting its neighbours before the stdlib
     sys.path[0] = str(Path(__file__).resolve().parents[2])
+    __import__("mtplab")
+    del sys.path[0]
 
 import importlib
 import json

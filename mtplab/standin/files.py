@@ -12,8 +12,11 @@ from pathlib import Path
 WRITABLE = ("/data/local/tmp", "/data/media/0", "/dev/.sim/run")
 WRITABLE_FILES = ("/dev/.sim/logcat",)
 MAX_LINKS = 40
-# A device path inside an argument: at its start or after `=`, `:` or `,` (--input_layer_value_files=a:/x,b:/y).
-_PATH_IN_ARGUMENT = re.compile(r"(^|[=:,])(\.{0,2}/[^:,]*|\.\.(?=$|[:,]))")
+# Where a program may cut an argument to find a path in it (--input_layer_value_files=a:/x,b:/y).
+_CUTS = re.compile("[=:,]")
+_UPWARDS = re.compile(r"\.\.([/=:,]|$)")
+MOST_CUTS = 2048
+LONGEST_PATH = 4096  # PATH_MAX of Linux: what is longer cannot be opened
 
 
 def _refuse(code: int, path: str) -> OSError:
@@ -120,15 +123,58 @@ class DeviceFiles:
         return canonical.startswith("/dev/") and (stat.S_ISCHR(mode) or stat.S_ISFIFO(mode))
 
     def map_argument(self, argument: str, cwd: str = "/") -> str:
-        """A program's argument with every device path in it replaced by the host path."""
+        """A program's argument with every device path in it replaced by the host path.
 
-        def replace(found: re.Match[str]) -> str:
-            try:
-                return found.group(1) + self.host(found.group(2), cwd)
-            except OSError:
-                return found.group(1) + self.root + "/"
+        A path is what has a slash in it, is `.` or `..`, or names a file in `cwd`; all else stays as it is and, as
+        programs start in an empty folder, opens nothing. Raises OSError where the result could still be read as a
+        path out of the root.
+        """
+        if len(_CUTS.findall(argument)) > MOST_CUTS:
+            raise _refuse(errno.E2BIG, argument)
+        flag, equals, value = argument.partition("=")
+        if not equals or "/" in flag:
+            flag, equals, value = "", "", argument
+        pieces = re.split("([:,])", value)
+        mapped = flag + equals + "".join(self._map_piece(piece, cwd) for piece in pieces)
+        self._check_inside(mapped, argument)
+        return mapped
 
-        return _PATH_IN_ARGUMENT.sub(replace, argument)
+    def _map_piece(self, piece: str, cwd: str) -> str:
+        if "/" in piece or piece in (".", ".."):
+            return self.host(piece, cwd)
+        if not piece or piece.startswith("-"):
+            return piece
+        host = self.host(piece, cwd)
+        return host if Path(host).is_file() else piece
+
+    def _check_inside(self, mapped: str, argument: str) -> None:
+        """Refuse what leads outside when a program cuts it at other places than `map_argument` did."""
+        cuts = [found.start() for found in _CUTS.finditer(mapped)]
+        starts, ends = [0, *(cut + 1 for cut in cuts)], [*cuts, len(mapped)]
+        for number, start in enumerate(starts):
+            if _UPWARDS.match(mapped, start):
+                raise _refuse(errno.EACCES, argument)
+            if mapped.startswith("/", start) and not self._all_inside(mapped, start, ends[number:]):
+                raise _refuse(errno.EACCES, argument)
+
+    def _all_inside(self, mapped: str, start: int, ends: list[int]) -> bool:
+        """True when the path from `start` to each of `ends` is inside the root, links of the host followed."""
+        before = start + len(self.root)  # the root's own name may hold such characters
+        for end in ends:
+            if end < before and end != ends[-1]:
+                continue
+            slash = mapped.find("/", before, end)
+            if before > start + len(self.root) and slash >= 0 and not os.path.lexists(mapped[start:slash]):
+                return True  # nothing that goes on from here exists
+            if end - start > LONGEST_PATH:
+                return True
+            if not self._is_inside(os.path.realpath(mapped[start:end])):
+                return False
+            before = end
+        return True
+
+    def _is_inside(self, host: str) -> bool:
+        return host == self.root or host.startswith(f"{self.root}/")
 
     def write(self, path: str, text: str | bytes, mode: int = 0o644) -> None:
         """Replace a file of the device's own (not the user's) in one step: readers never see half of it."""

@@ -5,16 +5,21 @@ and exit code go back through three FIFOs in the same folder. When the device pr
 
 Programs are as slow as a throttled phone: `benchmark_model` reads the clocks (MTPLAB_STANDIN_CLOCK names the file,
 lines `DIE SHARE`) and lets work of t seconds last t / share; any other program is held back from outside.
+
+What a device holds must not become code on the host: programs start in a folder the device cannot write, and know
+of the owner's environment only what KEPT names.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import shutil
 import signal
+import site
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +37,9 @@ ELF = b"\x7fELF"
 OPEN_PATIENCE_S = 5.0
 WATCH_S = 0.25
 MERCY_S = 1.0
+# Of the owner's environment: how to find programs and libraries, and the language. Tokens and keys stay at home.
+KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+START_FOLDER, TEMPORARY_FOLDER = f"{SIM}/start", f"{SIM}/tmp"
 
 
 class LoadMeter(Protocol):
@@ -81,6 +89,7 @@ class Programs:
         """Put every program in its place; bytes that a user pushed there in an earlier run stay what they were."""
         self.table.update({self._files.resolve(path): argv for path, argv in extra.items()})
         self._restore_pushed()
+        self._make_host_folders()
         for path in self.table:
             if Path(self._files.root + path).is_file() and not self._is_trampoline(path):
                 self.adopt(path)
@@ -89,6 +98,14 @@ class Programs:
                 self._files.write(path, TRAMPOLINE, 0o755)
                 self._files.give_to_shell(path)
         self._publish()
+
+    def _make_host_folders(self) -> None:
+        """Where programs start (always empty) and keep temporary files; no shell of the device writes there."""
+        for folder, mode in ((START_FOLDER, 0o555), (TEMPORARY_FOLDER, 0o700)):
+            path = Path(self._files.root + folder)
+            shutil.rmtree(path, ignore_errors=True)
+            path.mkdir(parents=True)
+            path.chmod(mode)
 
     def adopt(self, path: str) -> None:
         """A file was pushed: if it stands for a program, make it run; its own bytes are kept."""
@@ -193,6 +210,8 @@ class Programs:
     def _read_request(self, pid: int, folder: str) -> Request:
         with os.fdopen(self._files.open(f"{folder}/args", os.O_RDONLY), "rb") as file:
             words = [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]
+        if len(words) < 2:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), "args")
         return Request(pid, words[0], words[1:])
 
     async def _run(self, request: Request, folder: str) -> None:
@@ -233,10 +252,14 @@ class Programs:
         if argv is None:
             await _write_all(err, f"{request.argv[0]}: the stand-in has no such program\n".encode())
             return 127
-        mapped = [self._files.map_argument(word, request.cwd) for word in request.argv[1:]]
+        try:
+            mapped = [self._files.map_argument(word, request.cwd) for word in request.argv[1:]]
+        except OSError as error:
+            await _write_all(err, os.fsencode(f"{request.argv[0]}: {error.filename}: {error.strerror}\n"))
+            return 126
         try:
             process = await self._processes.start(
-                [*argv, *mapped], shown=None, env=self._environment(), cwd=self._files.host(request.cwd),
+                [*argv, *mapped], shown=None, env=self._environment(), cwd=self._files.root + START_FOLDER,
                 stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
             )  # fmt: skip
         except OSError as error:
@@ -299,9 +322,15 @@ class Programs:
 
     def _environment(self) -> dict[str, str]:
         told = {"outcome": self._scenario.gpu_outcome, "refuses": self._scenario.gpu_refuses}
+        kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+        if site.ENABLE_USER_SITE:  # HOME is another now, but packages installed for this user alone are still wanted
+            kept["PYTHONUSERBASE"] = site.getuserbase()
         return {
-            **os.environ,
+            **kept,
+            "HOME": self._files.root + START_FOLDER,
+            "TMPDIR": self._files.root + TEMPORARY_FOLDER,
             "PYTHONUNBUFFERED": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
             "MTPLAB_STANDIN_GPU": json.dumps(told),
             "MTPLAB_STANDIN_CLOCK": f"{self._files.root}{SIM}/clock",
         }

@@ -64,7 +64,7 @@ def start_adb(binary: str, home: Path) -> Iterator[Adb]:
     (home / ".android").mkdir(parents=True)
     env = {
         **os.environ, "HOME": str(home), "TMPDIR": str(home), "ANDROID_ADB_SERVER_PORT": str(free_port()),
-        "ADB_USB": "0", "ADB_EMU": "0", "ADB_MDNS": "0", "ANDROID_SDK_HOME": str(home),
+        "ADB_USB": "0", "ADB_EMU": "0", "ADB_MDNS": "0", "ANDROID_SDK_HOME": str(home), SECRET: "secret",
     }  # fmt: skip
     env.pop("ANDROID_SERIAL", None)
     adb = Adb(binary, env, home)
@@ -224,7 +224,9 @@ ECHO = "import sys; print(sys.argv[1:], flush=True); print('to stderr', file=sys
 COUNT = "import time\nfor i in range(10**6): print('tick', i, flush=True); time.sleep(0.05)"
 READ = "import sys; print(open(sys.argv[1].partition('=')[2]).read(), sys.argv[1])"
 ABORT = "import os; print('before', flush=True); os.abort()"
-PROGRAMS = {"echo_tool": ECHO, "count_tool": COUNT, "read_tool": READ, "abort_tool": ABORT}
+IMPORT = "import os, json; print(json.dumps([dict(os.environ), os.listdir('.')])); import guest"
+PROGRAMS = {"echo_tool": ECHO, "count_tool": COUNT, "read_tool": READ, "abort_tool": ABORT, "import_tool": IMPORT}
+SECRET = "OWNERS_TOKEN"
 
 
 def program_options() -> list[str]:

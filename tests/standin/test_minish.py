@@ -12,13 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mtplab.standin.backends import PORTABLE_START
 from mtplab.standin.minish.arithmetic import ArithmeticProblem, evaluate
 from mtplab.standin.minish.parser import parse
 from mtplab.standin.minish.syntax import Incomplete, SyntaxProblem
 
-START = (
-    "import sys; sys.path.insert(0, sys.argv.pop(1)); from mtplab.standin.minish.main import main; main()"
-)
 REPOSITORY = str(Path(__file__).resolve().parents[2])
 
 SAME = [
@@ -66,8 +64,9 @@ def run_minish(root: Path, script: str) -> tuple[int, bytes]:
     for place in ("data/local/tmp", "dev/.sim/run", "proc", "system/bin"):
         (root / place).mkdir(parents=True, exist_ok=True)
     done = subprocess.run(
-        [sys.executable, "-SEs", "-c", START, REPOSITORY, str(root), "-c", script, "sh", "a1", "b 2"],
+        [sys.executable, "-SEs", "-c", PORTABLE_START, REPOSITORY, str(root), "-c", script, "sh", "a1", "b 2"],
         env={"PATH": "/system/bin", "HOME": "/"}, capture_output=True, timeout=30, check=False,
+        cwd=root,
     )  # fmt: skip
     return done.returncode, done.stdout
 
@@ -82,6 +81,13 @@ def test_it_answers_as_mksh_does(script: str, tmp_path: Path) -> None:
         capture_output=True, timeout=30, check=False,
     )  # fmt: skip
     assert run_minish(tmp_path / "root", script) == (theirs.returncode, theirs.stdout)
+
+
+def test_no_module_of_the_device_is_taken_into_the_shell(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    for name in ("re", "shutil", "os", "fnmatch", "signal"):
+        (tmp_path / "root" / f"{name}.py").write_text("print('guest'); raise SystemExit(99)")
+    assert run_minish(tmp_path / "root", "echo in") == (0, b"in\n")
 
 
 def test_every_stub_command_can_be_parsed() -> None:

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import math
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -104,7 +105,21 @@ def files(tmp_path: Path) -> DeviceFiles:
         ("--f=../x", "/data/local/tmp", "--f=R/data/local/x"),
         ("/../../../etc/passwd", "/", "R/etc/passwd"),
         ("/data/a b", "/", "R/data/a b"),
-        ("a/b", "/data", "a/b"),
+        ("a/b", "/data", "R/data/a/b"),
+        ("--f=x/../../../../../etc/passwd", "/data/local", "--f=R/etc/passwd"),
+        ("-fx/../../../../etc/passwd", "/data", "R/etc/passwd"),
+        ("a:x/../../../etc/passwd,b:./y", "/data", "a:R/etc/passwd,b:R/data/y"),
+        ("--f=out/etc/passwd", "/data/local/tmp", "--f=R/etc/passwd"),
+        ("--f=link", "/data/local/tmp", "--f=R/etc/passwd"),
+        ("link", "/data/local/tmp", "R/etc/passwd"),
+        ("a:link,b:0", "/data/local/tmp", "a:R/etc/passwd,b:0"),
+        ("here", "/data/local/tmp", "R/data/local/tmp/here"),
+        ("here", "/data/local", "here"),
+        ("--here", "/data/local/tmp", "--here"),
+        ("local", "/data", "local"),
+        (".", "/data", "R/data"),
+        ("/data/a=b/c", "/", "R/data/a=b/c"),
+        ("", "/data", ""),
         ("1,2:3", "/", "1,2:3"),
         ("http://host/x", "/", "http:R/host/x"),
         ("{}", "/", "{}"),
@@ -113,7 +128,64 @@ def files(tmp_path: Path) -> DeviceFiles:
 def test_device_paths_in_arguments_become_host_paths(
     files: DeviceFiles, argument: str, cwd: str, mapped: str
 ) -> None:
+    fill(files)
     assert files.map_argument(argument, cwd) == mapped.replace("R", files.root)
+
+
+def fill(files: DeviceFiles) -> None:
+    """A file, and links that on the host would lead out of the root."""
+    here = Path(files.root) / "data" / "local" / "tmp"
+    (here / "here").write_text("x")
+    (Path(files.root) / "etc" / "passwd").write_text("the device's")
+    for name, target in (("out", "../" * 20), ("link", "/etc/passwd"), ("a,b", "/etc/passwd"), ("d:", "/etc")):
+        (here / name).symlink_to(target)
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        "--f=k=/etc/passwd",
+        "/data/local/tmp/a,b",
+        "--f=./a,b",
+        "n:/data/x,m:/data/local/tmp/a,b:/c",
+        "--f=here:../../etc=/etc/passwd",
+        "/data/local/tmp/d:/passwd",
+        "/data/a=../x",
+        "/data/a=..",
+        "/a," * 2049,
+    ],
+)
+def test_an_argument_that_could_be_read_as_a_path_outside_is_refused(files: DeviceFiles, argument: str) -> None:
+    fill(files)
+    with pytest.raises(OSError) as refused:
+        files.map_argument(argument, "/data/local/tmp")
+    assert refused.value.filename == argument
+
+
+WORDS = ["..", ".", "/", "=", ":", ",", "-", "--f", "etc", "passwd", "out", "link", "a,b", "d:", "here", "x", " "]
+
+
+@given(st.lists(st.sampled_from(WORDS), max_size=10))
+def test_no_way_to_cut_an_argument_gives_a_file_of_the_host(words: list[str]) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "device" / "data" / "local" / "tmp").mkdir(parents=True)
+        (Path(folder) / "device" / "etc").mkdir()
+        (Path(folder) / "start").mkdir()
+        files = DeviceFiles(f"{folder}/device")
+        fill(files)
+        try:
+            mapped = files.map_argument("".join(words), "/data/local/tmp")
+        except OSError:
+            return
+        pieces = re.split("([=:,])", mapped)
+        for first in range(0, len(pieces), 2):
+            for last in range(first, len(pieces), 2):
+                opened = Path(folder, "start", "".join(pieces[first : last + 1]))
+                if opened.exists():
+                    found = str(opened.resolve())
+                    assert (found + "/").startswith((files.root + "/", f"{os.path.realpath(folder)}/start/")), mapped
 
 
 @given(st.lists(st.sampled_from(["..", ".", "data", "local", "up", "out", "loop", "sdcard", "x", ""]), max_size=12))

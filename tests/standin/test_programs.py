@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
-from .conftest import Device, StartDevice, read_line, until
+from .conftest import SECRET, Device, StartDevice, read_line, until
 
 TOOLS = "/data/local/tmp/tools"
 
@@ -17,7 +18,7 @@ TOOLS = "/data/local/tmp/tools"
 def test_streams_and_exit_code_pass_through(device: Device) -> None:
     code, out, err = device.shell(f"{TOOLS}/echo_tool --flag=/data/local/tmp/x 'two words' plain/relative /sdcard/y")
     assert (code, err) == (7, "to stderr\n")
-    assert out == "['--flag=/data/local/tmp/x', 'two words', 'plain/relative', '/data/media/0/y']\n"
+    assert out == "['--flag=/data/local/tmp/x', 'two words', '/plain/relative', '/data/media/0/y']\n"
 
 
 def test_exec_keeps_the_pid_and_the_code(device: Device) -> None:
@@ -34,10 +35,31 @@ def test_paths_in_arguments_are_the_devices(device: Device, tmp_path: Path) -> N
     assert "device text" in device.out(f"cd /data/local && {TOOLS}/read_tool --file=tmp/'a b'")
     (tmp_path / "secret").write_text("host secret")
     up = "../" * 30
-    for path in (str(tmp_path / "secret"), f"{up}{tmp_path}/secret", f"/data/{up}{tmp_path}/secret"):
+    secret = tmp_path / "secret"
+    device.out(f"cd /data/local/tmp; mkdir -p x; ln -sf {secret} points-out; ln -sf {secret} a,b")
+    ways = (secret, f"{up}{secret}", f"/data/{up}{secret}", f"x/{up}{secret}", "points-out", "a,b", f"k={secret}")
+    for path in ways:
         _code, out, err = device.shell(f"cd /data/local/tmp; {TOOLS}/read_tool --file={path}")
         assert "host secret" not in out
         assert str(device.root) not in out + err
+
+
+def test_what_lies_on_the_device_never_becomes_code_on_the_host(device: Device) -> None:
+    guest = "/data/local/tmp/guest-folder"
+    device.out(f"mkdir -p {guest}; echo 'print(\"guest ran\")' > {guest}/guest.py")
+    code, out, err = device.shell(f"cd {guest} && {TOOLS}/import_tool")
+    assert (code, "guest ran" in out) == (1, False)
+    assert "No module named 'guest'" in err
+
+
+def test_programs_do_not_know_the_owners_environment(device: Device) -> None:
+    environment, here = json.loads(device.shell(f"{TOOLS}/import_tool")[1])
+    assert SECRET not in environment
+    assert {"PATH", "HOME", "TMPDIR"} <= set(environment)
+    assert here == []
+    for folder in (environment["HOME"], environment["TMPDIR"]):
+        assert folder.startswith("/dev/.sim/")  # the root before it was taken out of the output
+        assert device.shell(f"echo x > {folder}/guest.py")[0] != 0
 
 
 def test_a_signal_shows_in_the_exit_code(device: Device) -> None:
