@@ -74,12 +74,13 @@ def _parser() -> argparse.ArgumentParser:
 def read_prompts(path: Path) -> list[Prompt]:
     """Read a prompt file; `UsageError` names the line that cannot be used."""
     prompts = []
-    for number, line in enumerate(_read(path, "prompt file").decode("utf-8", "replace").splitlines(), 1):
+    # Not splitlines(): it also breaks at U+2028 and its like, which may stand inside a JSON string.
+    for number, line in enumerate(_read(path, "prompt file").decode("utf-8", "replace").split("\n"), 1):
         if not line.strip():
             continue
         try:
             prompt = msgspec.json.decode(line, type=Prompt)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise UsageError(f"Line {number} of {path} is no prompt ({error}); give id, class and text.") from error
         if not prompt.text and not prompt.tokens:
             raise UsageError(f"Line {number} of {path} has neither text nor tokens; give one of them.")

@@ -71,3 +71,19 @@ def test_prompts_and_file_hashes_need_no_torch() -> None:
         "load_prompts('demo'); model_files('tiny'); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("code", [0x2028, 0x2029, 0x85, 0x0C])
+def test_a_text_may_hold_what_python_calls_a_line_end(tmp_path: Path, code: int) -> None:
+    text = f"one{chr(code)}two"
+    row = json.dumps({"id": "a", "text": text}, ensure_ascii=False)
+    path = tmp_path / "set.jsonl"
+    path.write_bytes(f"{row}\r\n\r\n".encode())
+    assert [prompt.text for prompt in load_prompts(path).prompts] == [text]
+
+
+def test_a_row_nested_without_end_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "set.jsonl"
+    path.write_text('{"id": "a", "text": "b", "x": ' + "[" * 100_000)
+    with pytest.raises(ModelError, match="Row 1"):
+        load_prompts(path)

@@ -61,7 +61,8 @@ def load_prompts(name_or_path: str | Path) -> PromptSet:
 
 def _read(path: Path, name: str) -> PromptSet:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # Not splitlines(): it also breaks at U+2028 and its like, which may stand inside a JSON string.
+        lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ModelError(
             f"The prompt set {path.name} cannot be read ({error}); give a readable UTF-8 file."
@@ -82,7 +83,7 @@ def _read(path: Path, name: str) -> PromptSet:
 def _prompt(path: Path, number: int, line: str) -> Prompt:
     try:
         prompt = msgspec.json.decode(line, type=Prompt)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ModelError(
             f"Row {number} of the prompt set {path.name} is not a prompt ({error}); "
             "write it as a JSON object with id, class and text."
