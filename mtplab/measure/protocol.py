@@ -8,6 +8,7 @@ from typing import Annotated, Any, Union
 
 import msgspec
 
+from mtplab.session.foreign import Unfit, decode_foreign
 from mtplab.session.text import clean_text
 
 VERSION = 1
@@ -148,6 +149,13 @@ class _Damaged(Exception):
     """A line that cannot be taken, and why."""
 
 
+def _whole(body: bytes) -> dict[str, Any]:
+    try:
+        return decode_foreign(body)
+    except Unfit as error:
+        raise _Damaged(f"a line that cannot be used ({error})") from None
+
+
 class _Open:
     """A prompt whose end has not been seen yet."""
 
@@ -268,9 +276,9 @@ class ProtocolReader:
         if isinstance(line, _Done):
             self._close(line)
         elif isinstance(line, _Hello):
-            self._hello = msgspec.json.decode(body)
+            self._hello = _whole(body)
         elif isinstance(line, _Env):
-            self._env = msgspec.json.decode(body)
+            self._env = _whole(body)
         elif isinstance(line, _Error):
             self._error = clean_text(line.message)
         elif isinstance(line, _Begin):

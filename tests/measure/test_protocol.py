@@ -167,3 +167,12 @@ def test_the_reader_reads_what_the_token_runner_writes(toy_records):
         (r.accepted, r.ranks, r.draft_ns) for r in rounds
     ]
     assert prompt.reason == "limit"
+
+
+def test_what_a_process_says_of_itself_is_clean_and_bounded(lines):
+    run = parse(lines().add("hello", 0, program="x\x1b[31m\u202e").prompt().closed())
+    assert run.complete and run.hello["program"] == "x"
+    for hostile in ("[" * 40 + "]" * 40, "9" * 5000, "1e308"):
+        data = lines().prompt().closed()
+        line = b'{"v":1,"run":"r1","seq":0,"t_ns":0,"type":"env","x":' + hostile.encode() + b"}\n"
+        assert parse(line + data).env == {} and parse(line + data).damaged >= 1
