@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Iterable, Sequence
 
 from rich.cells import cell_len, set_cell_size
@@ -13,8 +13,8 @@ from mtplab.session.text import clean_text
 
 Part = str | tuple[str, str]
 UNKNOWN = "unknown"
+SPARK_LIMIT = 1e12
 BARS = "▁▂▃▄▅▆▇█"
-_BREAKS = re.compile("[\u2028\u2029\u0085\t]")
 
 # Verdict → (glyph, word, style). "unknown" is as loud as a failure: silence must never look like success.
 VERDICTS: dict[str, tuple[str, str, str]] = {
@@ -43,7 +43,7 @@ STAGES: dict[str, tuple[str, str]] = {
 
 def clean(text: object, limit: int = 400) -> str:
     """Text from a phone, a log or a file as one harmless line."""
-    return _BREAKS.sub(" ", clean_text(str(text), limit))
+    return clean_text(str(text), limit).replace("\t", " ")
 
 
 def verdict_look(verdict: str) -> tuple[str, str, str]:
@@ -61,7 +61,9 @@ def worst(verdicts: Iterable[str]) -> str | None:
 
 
 def clock(seconds: float, *, milli: bool = False) -> str:
-    """Seconds as hh:mm:ss, with milliseconds where asked."""
+    """Seconds as hh:mm:ss, with milliseconds where asked; dashes for what is no time."""
+    if not math.isfinite(seconds):
+        return "--:--:--"
     seconds = max(0.0, seconds)
     text = f"{int(seconds) // 3600:02}:{int(seconds) // 60 % 60:02}:{int(seconds) % 60:02}"
     return f"{text}.{int(seconds * 1000) % 1000:03}" if milli else text
@@ -69,7 +71,7 @@ def clock(seconds: float, *, milli: bool = False) -> str:
 
 def duration(seconds: float | None) -> str:
     """A stage's seconds, short; nothing where unknown."""
-    if seconds is None:
+    if seconds is None or not math.isfinite(seconds):
         return ""
     return f"{seconds:.1f} s" if seconds < 100 else f"{int(seconds) // 60} min {int(seconds) % 60:02} s"
 
@@ -98,8 +100,11 @@ def figure(fig: Figure | None, *, interval: bool = True, is_share: bool = False)
 
 
 def spark(values: Sequence[float | None], width: int, floor_span: float = 4.0) -> str:
-    """The last `width` values as bars over their own range, which is never taken narrower than `floor_span`."""
-    tail = list(values)[-width:]
+    """The last `width` values as bars over their own range, which is never taken narrower than `floor_span`.
+
+    A value that nothing can have been (beyond SPARK_LIMIT) is drawn as unknown.
+    """
+    tail = [v if v is not None and abs(v) <= SPARK_LIMIT else None for v in list(values)[-width:]]
     known = [v for v in tail if v is not None]
     if not known:
         return ""

@@ -233,4 +233,4 @@ def test_help_and_quit_stand_in_every_footer(phase: str) -> None:
 
 
 def test_foreign_text_loses_breaks_and_escapes() -> None:
-    assert texts.clean("a\x1b[2Jb\x1b]0;evil\x07c\u2028d\te\x9b31mf") == "abc d e31mf"
+    assert texts.clean("a\x1b[2Jb\x1b]0;evil\x07c\u2028d\te\x9b31mf") == "abc d ef"
