@@ -32,7 +32,10 @@ FEATURES = "shell_v2,cmd,stat_v2,ls_v2,fixed_push_mkdir,fixed_push_symlink_times
 MODES = ("normal", "silent", "recovery", "unauthorized")
 # adb adopts an "emulator" by itself on these ports.
 EMULATOR_PORTS = range(5554, 5586)
-MAX_CONNECTIONS = 32
+MAX_CONNECTIONS = 32  # of trusted clients
+# Strangers have places of their own, and not for ever: they cannot keep a trusted client out.
+MAX_STRANGERS = 16
+HANDSHAKE_S, ASKING_S = 10.0, 600.0
 REBOOT_S = 3.0
 
 
@@ -54,7 +57,9 @@ class Adbd:
         self._processes, self._programs, self._limit_bytes = processes, programs, limit_bytes
         self._keys = list(keys)
         self._asking: dict[Connection, PublicKey] = {}
-        self.connections: set[Connection] = set()
+        self.announce: Callable[[str], None] = lambda text: None  # told of every key that begins to wait
+        # In order of arrival; the timer ends a stranger that neither proves who it is nor asks to be trusted.
+        self.connections: dict[Connection, asyncio.TimerHandle] = {}
         self.mode = "normal"
         self._plugged = True
         self._server: asyncio.Server | None = None
@@ -77,12 +82,29 @@ class Adbd:
         self.drop()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if not self._plugged or len(self.connections) >= MAX_CONNECTIONS:
+        if not self._plugged:
             writer.transport.abort()
             return
+        strangers = [connection for connection in self.connections if not connection.online]
+        if len(strangers) >= MAX_STRANGERS:
+            idle = [connection for connection in strangers if connection not in self._asking]
+            self._turn_away((idle or strangers)[0])
         connection = Connection(self, reader, writer)
-        self.connections.add(connection)
+        self.connections[connection] = self._limit_time(connection, HANDSHAKE_S)
         await connection.run()
+
+    def _limit_time(self, connection: Connection, seconds: float) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(seconds, self._time_is_up, connection)
+
+    def _time_is_up(self, connection: Connection) -> None:
+        if self.mode == "silent":  # this phone answers nobody: clients are not to blame
+            self.connections[connection] = self._limit_time(connection, HANDSHAKE_S)
+        else:
+            self._turn_away(connection)
+
+    def _turn_away(self, connection: Connection) -> None:
+        connection.abort()
+        self.gone(connection)  # its place is free at once
 
     # --- trust
 
@@ -101,27 +123,54 @@ class Adbd:
                 self._challenge(connection)
         elif kind == AUTH_PUBLIC_KEY:
             with contextlib.suppress(ValueError):
-                self._asking[connection] = parse_public_key(data.rstrip(b"\0").decode("ascii", "replace"))
+                key = parse_public_key(data.rstrip(b"\0").decode("ascii", "replace"))
+                if connection not in self._asking and connection in self.connections:
+                    self.connections[connection].cancel()
+                    self.connections[connection] = self._limit_time(connection, ASKING_S)
+                self._asking[connection] = key
+                self.announce(f"{connection.peer} ({key.owner or 'no name'}) asks to be trusted: {key.fingerprint}")
 
     def _challenge(self, connection: Connection) -> None:
         connection.token = os.urandom(TOKEN_BYTES)
         connection.send(AUTH, AUTH_TOKEN, 0, connection.token)
 
     def _welcome(self, connection: Connection) -> None:
+        if not connection.online and sum(other.online for other in self.connections) >= MAX_CONNECTIONS:
+            self._turn_away(connection)
+            return
+        if connection in self.connections:
+            self.connections[connection].cancel()
+        self._asking.pop(connection, None)
         connection.online = True
         state = "recovery" if self.mode == "recovery" else "device"
         names = ("ro.product.name", "ro.product.model", "ro.product.device")
         facts = ";".join(f"{name}={self._profile.properties[name]}" for name in names)
         connection.send(CNXN, VERSION, MAX_PAYLOAD, f"{state}::{facts};features={FEATURES}".encode())
 
-    def allow(self) -> list[str]:
-        """Somebody taps Allow: the keys that are asking are trusted until the stand-in ends. Their owners."""
+    def asking(self) -> list[dict[str, str]]:
+        """The keys that wait to be allowed: fingerprint, owner as the key names it, peer."""
+        return [
+            {"fingerprint": key.fingerprint, "owner": key.owner, "peer": connection.peer}
+            for connection, key in self._asking.items()
+        ]
+
+    def allow(self, fingerprint: str | None = None) -> list[str]:
+        """Somebody taps Allow: one key is trusted until the stand-in ends. Its owner; nobody when none was asking.
+
+        Which one may stay unsaid while only one is asking; ValueError where it must be said, or nobody asks with it.
+        """
+        waiting = {key.fingerprint for key in self._asking.values()}
+        if fingerprint is not None and fingerprint.upper() not in waiting:
+            raise ValueError(f"no key {fingerprint} is asking; asking: {', '.join(sorted(waiting)) or 'none'}")
+        if fingerprint is None and len(waiting) > 1:
+            raise ValueError(f"{len(waiting)} keys are asking; say which: allow {' | '.join(sorted(waiting))}")
+        chosen = fingerprint.upper() if fingerprint else next(iter(waiting), None)
         self.mode = "normal" if self.mode == "unauthorized" else self.mode
-        asking, self._asking = self._asking, {}
-        for connection, key in asking.items():
+        let_in = {connection: key for connection, key in self._asking.items() if key.fingerprint == chosen}
+        for connection, key in let_in.items():
             self._keys.append(key)
             self._welcome(connection)
-        return [key.owner for key in asking.values()]
+        return [key.owner for key in list(let_in.values())[:1]]
 
     # --- the cable
 
@@ -144,7 +193,9 @@ class Adbd:
 
     def gone(self, connection: Connection) -> None:
         """A connection has ended."""
-        self.connections.discard(connection)
+        timer = self.connections.pop(connection, None)
+        if timer is not None:
+            timer.cancel()
         self._asking.pop(connection, None)
 
     # --- services

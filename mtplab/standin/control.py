@@ -12,7 +12,7 @@ from mtplab.standin.clockwork import Clockwork
 from mtplab.standin.processes import Processes
 
 HELP = {
-    "allow": "trust the keys that are asking",
+    "allow [FINGERPRINT]": "trust the key that is asking, or the named one of several",
     "unplug [SECONDS]": "pull the cable, for good or for some seconds",
     "plug": "put it back",
     "drop": "break every connection once",
@@ -30,7 +30,7 @@ class Control:
     def __init__(self, adbd: Adbd, clockwork: Clockwork, processes: Processes) -> None:
         self._adbd, self._clockwork, self._processes = adbd, clockwork, processes
         self._commands: dict[str, Callable[[list[str]], object]] = {
-            "allow": lambda words: {"allowed": adbd.allow()},
+            "allow": lambda words: {"allowed": adbd.allow(words[0] if words else None)},
             "unplug": lambda words: adbd.unplug(float(words[0]) if words else None),
             "plug": lambda words: adbd.plug(),
             "drop": lambda words: adbd.drop(),
@@ -82,6 +82,7 @@ class Control:
         streams = sum(len(connection.streams) for connection in self._adbd.connections)
         return {
             "mode": self._adbd.mode,
+            "asking": self._adbd.asking(),
             "connections": len(self._adbd.connections),
             "streams": streams,
             "processes": sorted(self._processes.live),

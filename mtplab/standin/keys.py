@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 WORDS = 64  # 2048 bits, the only size adb uses
 TOKEN_BYTES = 20
@@ -20,6 +21,7 @@ class PublicKey:
     modulus: int
     exponent: int
     owner: str = ""
+    fingerprint: str = field(default="", compare=False)
 
     def verifies(self, token: bytes, signature: bytes) -> bool:
         """True when `signature` is the PKCS #1 v1.5 signature of `token` by this key."""
@@ -45,4 +47,12 @@ def parse_public_key(text: str) -> PublicKey:
     modulus = int.from_bytes(raw[8 : 8 + 4 * WORDS], "little")
     if exponent < 3 or modulus.bit_length() < 2040:
         raise ValueError("not an adb public key: weak numbers")
-    return PublicKey(modulus, exponent, owner.strip())
+    # As Android's own dialog shows it: MD5 of the decoded key.
+    fingerprint = hashlib.md5(raw, usedforsecurity=False).hexdigest().upper()
+    shown = ":".join(fingerprint[i : i + 2] for i in range(0, len(fingerprint), 2))
+    return PublicKey(modulus, exponent, _one_line(owner), shown)
+
+
+def _one_line(owner: str) -> str:
+    """A name that a stranger chose, fit for a terminal."""
+    return "".join(letter if letter.isprintable() else "?" for letter in owner.strip())[:80]

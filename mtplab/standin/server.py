@@ -171,7 +171,9 @@ async def _serve(options: argparse.Namespace, folder: Path) -> int:
             "pid": os.getpid(),
         }
         print(json.dumps(line), flush=True)
-        _explain(port, options.scenario, bool(options.allow_key))
+        if sys.stderr.isatty():
+            _explain(port, options.scenario, bool(options.allow_key))
+            device.adbd.announce = _announce
         _watch_stdin(device, stop, options.exit_with_parent)
         await _wait(stop, ticking)
         control.close()
@@ -186,6 +188,10 @@ async def _serve(options: argparse.Namespace, folder: Path) -> int:
     return EXIT_FINE
 
 
+def _announce(text: str) -> None:
+    print(f"{text}\n  `allow` trusts it; where several ask, `allow FINGERPRINT` trusts that one.", file=sys.stderr)
+
+
 async def _wait(stop: asyncio.Event, ticking: asyncio.Task[None]) -> None:
     """Until a signal, or until the clockwork fails, which is then raised."""
     stopping = asyncio.ensure_future(stop.wait())
@@ -196,12 +202,10 @@ async def _wait(stop: asyncio.Event, ticking: asyncio.Task[None]) -> None:
 
 
 def _explain(port: int, scenario: str, has_key: bool) -> None:
-    if not sys.stderr.isatty():
-        return
     print(f"A stand-in Pixel (scenario {scenario}) is waiting. In another terminal:", file=sys.stderr)
     print(f"  adb connect 127.0.0.1:{port}", file=sys.stderr)
     if not has_key:
-        print("It trusts no computer yet: after connecting, type `allow` here.", file=sys.stderr)
+        print("It trusts no computer yet: after connecting, compare its key and type `allow`.", file=sys.stderr)
     print("Ctrl-C ends it.", file=sys.stderr)
 
 

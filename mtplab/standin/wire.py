@@ -112,6 +112,12 @@ class Connection:
         self.online = False
         self.token = b""
 
+    @property
+    def peer(self) -> str:
+        """The client's address."""
+        name = self._writer.get_extra_info("peername")
+        return f"{name[0]}:{name[1]}" if name else "unknown"
+
     def send(self, command: int, first: int, second: int, data: bytes = b"") -> None:
         """Queue one packet."""
         if not self._writer.is_closing():

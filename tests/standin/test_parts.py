@@ -66,6 +66,9 @@ def test_adbs_key_format_is_read(key_pair: tuple[PublicKey, int]) -> None:
     raw = struct.pack("<II", 64, 0) + key.modulus.to_bytes(256, "little") + bytes(256) + struct.pack("<I", 65537)
     text = base64.b64encode(raw).decode() + " test@host\n"
     assert parse_public_key(text) == key
+    assert parse_public_key(text).fingerprint.replace(":", "").lower() == hashlib.md5(raw).hexdigest()
+    hostile = text.replace("test@host", "a\x1b[2J\u202eb")
+    assert parse_public_key(hostile).owner == "a?[2J?b"
     for bad in ("", "AAAA", "%%%", base64.b64encode(bytes(524)).decode(), text[:200]):
         with pytest.raises(ValueError):
             parse_public_key(bad)
