@@ -31,7 +31,7 @@ class Control:
         self._adbd, self._clockwork, self._processes = adbd, clockwork, processes
         self._commands: dict[str, Callable[[list[str]], object]] = {
             "allow": lambda words: {"allowed": adbd.allow(words[0] if words else None)},
-            "unplug": lambda words: adbd.unplug(float(words[0]) if words else None),
+            "unplug": lambda words: adbd.unplug(_number(words[0]) if words else None),
             "plug": lambda words: adbd.plug(),
             "drop": lambda words: adbd.drop(),
             "mode": self._mode,
@@ -76,7 +76,7 @@ class Control:
 
     def _load(self, words: list[str]) -> None:
         die, share = words[0], words[1]
-        self._clockwork.force(die, None if share == "auto" else float(share))
+        self._clockwork.force(die, None if share == "auto" else _number(share))
 
     def _status(self) -> dict[str, object]:
         streams = sum(len(connection.streams) for connection in self._adbd.connections)
@@ -87,3 +87,10 @@ class Control:
             "streams": streams,
             "processes": sorted(self._processes.live),
         }
+
+
+def _number(word: str) -> float:
+    number = float(word)
+    if not 0 <= number <= 1e6:
+        raise ValueError(f"{word} is not a number from 0 on")
+    return number

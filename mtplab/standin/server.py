@@ -28,11 +28,24 @@ from mtplab.standin.settings import UsageError, load_profile, load_scenario, nam
 
 MARKER = ".mtplab-standin"
 EXIT_FINE, EXIT_USAGE = 0, 1
+FASTEST = 1000.0  # a tick of the clock then already lasts longer than any run
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> None:  # type: ignore[override]
         raise UsageError(message)
+
+
+def _check_numbers(options: argparse.Namespace) -> None:
+    """UsageError for a number that no phone can be served with."""
+    for name, value, least, most in (
+        ("--port", options.port, 0, 65535),
+        ("--speed", options.speed, 0.001, FASTEST),
+        ("--max-processes", options.max_processes, 1, 1 << 20),
+        ("--max-bytes", options.max_bytes, 1, 1 << 62),
+    ):
+        if not least <= value <= most:  # nan is between no two numbers
+            raise UsageError(f"{name} {value} is out of range: give {least:g} to {most:g}")
 
 
 def _parse(args: list[str]) -> argparse.Namespace:
@@ -56,6 +69,7 @@ def main(args: list[str]) -> int:
     """Serve until a signal; 0 at a clean end, 1 for what cannot be served (one sentence on stderr)."""
     try:
         options = _parse(args)
+        _check_numbers(options)
         with _device_folder(options.root) as folder:
             return asyncio.run(_serve(options, folder))
     except UsageError as error:

@@ -36,6 +36,16 @@ def test_the_line_on_stdout_says_where_everything_is(start_device: StartDevice) 
         (["--profile", "nope"], "pixel-9-pro"),
         (["--backend", "nope"], "portable"),
         (["--port", "5555"], "emulator"),
+        (["--port", "99999999"], "0 to 65535"),
+        (["--port", "-1"], "0 to 65535"),
+        (["--port", "x"], "--port"),
+        (["--speed", "nan"], "--speed"),
+        (["--speed", "inf"], "--speed"),
+        (["--speed", "-1"], "--speed"),
+        (["--speed", "0"], "--speed"),
+        (["--max-bytes", "-1"], "--max-bytes"),
+        (["--max-bytes", "9" * 30], "--max-bytes"),
+        (["--max-processes", "0"], "--max-processes"),
         (["--program", "/system/x=[]"], "--program"),
         (["--allow-key", "/no/such/key"], "--allow-key"),
         (["--what"], "--what"),
@@ -125,7 +135,9 @@ def test_a_cable_pulled_in_the_middle_of_a_shell(start_device: StartDevice) -> N
 
 def test_the_control_socket_answers_nonsense_with_an_error(start_device: StartDevice) -> None:
     device = start_device("--backend", "portable", connect=False)
-    for command in ("nonsense", "", "load NOPE 1", "load BIG", "load BIG x", "mode nope", "unplug x"):
+    for command in ("nonsense", "", "load NOPE 1", "load BIG", "load BIG x", "load BIG nan", "mode nope"):
+        assert "error" in device.control(command), command
+    for command in ("unplug x", "unplug nan", "unplug -1"):
         assert "error" in device.control(command), command
     assert device.control("temps")["status"] == "NONE"
 
