@@ -31,7 +31,8 @@ def test_a_word_that_nobody_knows_counts_as_unknown(write: Callable[..., str], c
     strange = {"graph": "g", "requested": "gpu", "verdict": "bogus", "provisional": False, "complete": True}
     path = write("a", verdicts=[strange])
     assert "Delegates: UNKNOWN" in call("show", path).output
-    assert json.loads(call("sessions", "--json").output)[0]["verdict"] == "unknown"
+    listed = {row["session"]: row for row in json.loads(call("sessions", "--json").output)}
+    assert listed["a"]["verdict"] == "unknown"
     assert worst_verdict(record(verdict("bogus"), verdict("full_delegate"))) == "unknown"
     assert worst_verdict(record(verdict("bogus"), verdict("partial"))) == "partial"
 
@@ -123,7 +124,7 @@ def test_what_may_vary_is_refused_in_a_clean_sentence(write: Callable[..., str],
 def test_a_folder_name_that_is_no_utf8_gives_valid_json(write: Callable[..., str], call: Any, home: Path) -> None:
     Path(write("a")).rename(home / os.fsdecode(b"caf\xe9"))
     data = call("sessions", "--json").stdout_bytes
-    assert msgspec.json.decode(data)[0]["path"].endswith("caf\ufffd")
+    assert any(row["path"].endswith("caf\ufffd") for row in msgspec.json.decode(data))
 
 
 def test_a_journal_that_is_not_the_sealed_one_is_told(write: Callable[..., str], call: Any) -> None:
