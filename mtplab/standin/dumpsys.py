@@ -77,12 +77,13 @@ class Services:
         return "Current Battery Service state:\n" + text
 
     def display(self) -> str:
-        """Enough of the display service to learn the size of the screen."""
+        """Enough of the display service to learn the size of the screen and that it is on."""
         width, height = self._profile.display["size"].split("x")
         return (
             "DISPLAY MANAGER (dumpsys display)\n"
             f"  mViewports=[DisplayViewport{{type=INTERNAL, valid=true, orientation=0, "
             f"deviceWidth={width}, deviceHeight={height}}}]\n"
+            "\nDisplay Power State:\n  mStopped=false\n  mScreenState=ON\n"
         )
 
     def aicore_package(self) -> str:

@@ -160,6 +160,7 @@ def test_any_device_list_is_survived(text: str) -> None:
 def test_the_stand_in_is_known_by_its_facts(link: Link) -> None:
     read = facts.read_facts(link)
     assert read.get("simulated") is True
+    assert read.get("screen") == "on"
     assert "standin" in str(read.get("build_fingerprint"))
     assert str(read.get("aicore_version")).startswith("0.")
     assert isinstance(read.get("free_bytes"), int)

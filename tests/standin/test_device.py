@@ -153,6 +153,7 @@ def test_services_have_the_phones_forms(device: Device) -> None:
     assert current > stale + 5
     assert "mHotThrottlingThresholds=[NaN, 39.0, 43.0, 45.0, 47.0, 52.0, 55.0]" in hal
     assert re.search(r"^  temperature: \d{3}$", device.out("dumpsys battery"), re.MULTILINE)
+    assert "\nDisplay Power State:\n  mStopped=false\n  mScreenState=ON\n" in device.out("dumpsys display")
     aicore = device.out("dumpsys package com.google.android.aicore")
     assert "versionCode=494417" in aicore.split("Hidden system packages:")[0]
     assert device.shell("dumpsys package no.such") == (0, "Unable to find package: no.such\n", "")
