@@ -101,7 +101,12 @@ def test_ordinary_figures_are_read_as_they_stand(tmp_path: Path) -> None:
     assert read_record(record_file(tmp_path, predicted={"a": values})).predicted == {"a": values}
 
 
-def test_a_sentence_with_a_hostile_path_is_clean() -> None:
+def test_a_sentence_with_a_hostile_path_is_clean(tmp_path: Path) -> None:
+    path = record_file(tmp_path, schema=2).rename(tmp_path / "\x1b[31mred\nline\u202e.json")
+    with pytest.raises(SessionError) as refused:
+        archive.open_session(path)
+    assert "red line.json was written with session schema 2" in str(refused.value)
+    assert str(refused.value).isprintable()
     with pytest.raises(SessionError) as refused:
         archive.open_session("\x1b[31m" + "n" * 300)
     assert "\x1b" not in str(refused.value) and len(str(refused.value)) < 300
