@@ -1,8 +1,10 @@
-"""Lets tests that share something slow to make run in one process when the suite is spread over several."""
+"""What several rooms' tests share: the small exported model, and one process for those who share something slow."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,3 +18,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         file = item.path.relative_to(HERE)
         item.add_marker(pytest.mark.xdist_group(SHARED.get(file.parts[0], str(file))))
+
+
+@pytest.fixture(scope="session")
+def small() -> Any:
+    """A small random-weight model with its exported graphs, made once."""
+    folder = str(HERE / "litert")
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    from specimen import specimen
+
+    return specimen()

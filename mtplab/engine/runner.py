@@ -5,12 +5,13 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from mtplab.benchlog.files import exit_code_of
 from mtplab.device.errors import DeviceError
 from mtplab.engine.core import Recorder
 from mtplab.engine.errors import EngineError
@@ -35,26 +36,6 @@ from mtplab.session.identity import Policy
 from mtplab.session.text import clean_text
 
 _HOST = tuple(stage.name for stage in HOST_STAGES)
-# What a run ends with, by the verdicts of the accelerators that were asked for (worst first).
-_EXIT_ORDER = (4, 3, 5)
-_EXIT_OF = {
-    "crash": 4,
-    "failed": 4,
-    "fallback_cpu": 3,
-    "partial": 3,
-    "backend_downgrade": 3,
-    "unknown": 5,
-    "full_delegate": 0,
-    "cpu_baseline": 0,
-}
-
-
-def exit_code(verdicts: Iterable[str]) -> int:
-    """0, or of several codes the first in the order 4, 3, 5."""
-    codes = {_EXIT_OF.get(v, 5) for v in verdicts}
-    return next((code for code in _EXIT_ORDER if code in codes), 0)
-
-
 def stages_of(options: RunOptions) -> list[str]:
     """The stages a run goes through; EngineError where the names make no sense."""
     for name in (options.from_stage, options.to_stage):
@@ -289,8 +270,7 @@ class PipelineRun:
             return 130
         self._recorder.settle()
         asked = [v.verdict for v in self._recorder.state.verdicts if v.requested != "cpu"]
-        codes = [exit_code(asked), 4 if outcome == "failed" else 0]
-        return next((code for code in _EXIT_ORDER if code in codes), 0)
+        return exit_code_of([*asked, *(["failed"] if outcome == "failed" else [])])
 
 
 class _WorkerEvents:
