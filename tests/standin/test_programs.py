@@ -94,21 +94,17 @@ def test_kill_ends_the_program_behind_a_pid(device: Device) -> None:
     until(lambda: device.shell(f"kill -0 {pid}")[0] != 0, f"{pid} still lives")
 
 
-def test_a_pushed_arm_binary_keeps_its_bytes_and_runs_as_the_program(
-    start_device: StartDevice, tmp_path: Path
-) -> None:
-    for backend in ("auto", "portable"):
-        device = start_device("--backend", backend)
-        data = b"\x7fELF" + bytes(200_000)
-        (tmp_path / "elf").write_bytes(data)
-        where = "/data/local/tmp/mine/benchmark_model"
-        device("push", str(tmp_path / "elf"), where)
-        assert f" {len(data)} " in device.out(f"chmod 755 {where}; ls -l {where}")
-        hashed = device.out(f"sha256sum {where}").split()[0]
-        assert device("pull", where, str(tmp_path / f"back-{backend}")).returncode == 0
-        assert (tmp_path / f"back-{backend}").read_bytes() == data
-        assert hashed == hashlib.sha256(data).hexdigest()
-        assert device.shell(f"{where} --graph=/none")[1].startswith("INFO: STARTING!\n")
+def test_a_pushed_arm_binary_keeps_its_bytes_and_runs_as_the_program(device: Device, tmp_path: Path) -> None:
+    data = b"\x7fELF" + bytes(200_000)
+    (tmp_path / "elf").write_bytes(data)
+    where = "/data/local/tmp/mine/benchmark_model"
+    device("push", str(tmp_path / "elf"), where)
+    assert f" {len(data)} " in device.out(f"chmod 755 {where}; ls -l {where}")
+    hashed = device.out(f"sha256sum {where}").split()[0]
+    assert device("pull", where, str(tmp_path / "back")).returncode == 0
+    assert (tmp_path / "back").read_bytes() == data
+    assert hashed == hashlib.sha256(data).hexdigest()
+    assert device.shell(where)[1].startswith("INFO: STARTING!\n")
 
 
 def test_nothing_is_left_when_the_standin_ends(start_device: StartDevice) -> None:
