@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -33,7 +34,11 @@ class Narrator:
         self._told = 0.0
 
     def __call__(self, event: Event) -> None:
-        """Tell one event."""
+        """Tell one event; that nobody reads stderr any more is no reason to lose a measurement."""
+        with contextlib.suppress(OSError):
+            self._tell(event)
+
+    def _tell(self, event: Event) -> None:
         if isinstance(event, ev.StageChanged):
             self._stage(event)
         elif isinstance(event, ev.StageReport) and event.summary:

@@ -33,9 +33,12 @@ from mtplab.pipeline.stage import (
 from mtplab.session import events as ev
 from mtplab.session import paths
 from mtplab.session.identity import Policy
+from mtplab.session.state import standing
 from mtplab.session.text import clean_text
 
 _HOST = tuple(stage.name for stage in HOST_STAGES)
+
+
 def stages_of(options: RunOptions) -> list[str]:
     """The stages a run goes through; EngineError where the names make no sense."""
     for name in (options.from_stage, options.to_stage):
@@ -269,7 +272,7 @@ class PipelineRun:
         if outcome == "cancelled":
             return 130
         self._recorder.settle()
-        asked = [v.verdict for v in self._recorder.state.verdicts if v.requested != "cpu"]
+        asked = [standing(v) for v in self._recorder.state.verdicts if v.requested != "cpu"]
         return exit_code_of([*asked, *(["failed"] if outcome == "failed" else [])])
 
 

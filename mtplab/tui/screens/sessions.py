@@ -17,6 +17,7 @@ from textual.widgets.option_list import Option
 from mtplab.session import archive
 from mtplab.session.journal import SessionError
 from mtplab.session.record import SessionRecord, read_record
+from mtplab.session.state import standing
 from mtplab.tui import texts
 
 
@@ -47,7 +48,7 @@ def listed_line(listed: Listed, width: int) -> Content:
     if record is None:
         return Content.assemble((name, "bold"), "  ", (texts.clean(listed.problem), "$text-warning"))
     outcome = texts.clean(record.outcome or "only watched", 12)
-    bad = texts.worst(v.verdict for v in record.verdicts)
+    bad = texts.worst(standing(v) for v in record.verdicts)
     look = texts.verdict_look(bad) if bad is not None else None
     return Content.assemble(
         (name, "bold"),
@@ -84,7 +85,13 @@ class SessionsScreen(Screen[Path | None]):
     @work(thread=True, exclusive=True)
     def read(self) -> None:
         """Read every record, newest first."""
-        found = [read_listed(path) for path in reversed(archive.list_sessions())]
+        try:
+            found = [read_listed(path) for path in reversed(archive.list_sessions())]
+        except SessionError as error:
+            found = []
+            self.app.call_from_thread(
+                self.app.notify, texts.clean(error, 400), severity="error", timeout=15, markup=False
+            )
         self.app.call_from_thread(self.fill, found)
 
     def fill(self, found: list[Listed]) -> None:

@@ -9,6 +9,7 @@ from textual.message import Message
 
 from mtplab.session import events as ev
 from mtplab.session.replay import Replay
+from mtplab.session.state import standing
 from mtplab.tui import actions, texts
 from mtplab.tui.texts import Part
 from mtplab.tui.view import View
@@ -60,7 +61,7 @@ def _tab_texts(view: View | None) -> list[str]:
     if stage is not None and view.state.run_end is None:
         found[1] = f" 2 Stages ▶ {texts.clean(stage.name, 12)} "
     newest = {v.requested: v for v in view.state.verdicts}
-    bad = texts.worst(v.verdict for v in newest.values())
+    bad = texts.worst(standing(v) for v in newest.values())
     if bad is not None:
         glyph, word, _ = texts.verdict_look(bad)
         found[2] = f" 3 Log {glyph} {word} "
@@ -70,7 +71,7 @@ def _tab_texts(view: View | None) -> list[str]:
 def tab_line(view: View, active: str, width: int) -> Content:
     """Tabs with what must not be missed while another pane is shown."""
     parts: list[Part] = []
-    bad = texts.worst(v.verdict for v in view.state.verdicts)
+    bad = texts.worst(standing(v) for v in view.state.verdicts)
     for name, text in zip(PANES, _tab_texts(view), strict=True):
         style = "bold reverse" if name == active else "$text-muted"
         if name == "log" and bad is not None and name != active:
