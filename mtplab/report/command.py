@@ -66,7 +66,9 @@ def _row(path: Path) -> dict[str, Any]:
 
 def _told(record: SessionRecord, path: Path) -> dict[str, Any]:
     return {
-        "session": record.session,
+        # The folder's name is what opens it; a session that was renamed keeps its own name inside.
+        "session": path.name,
+        "recorded_as": record.session,
         "path": str(path),
         "created_utc": record.created_utc,
         "device_model": record.identity.device_model,
