@@ -253,8 +253,10 @@ class Link:
                     next_connect = time.monotonic() + 1.5
                     self._reconnect(state)
             time.sleep(0.1)
+        meaning, cure = _STATES.get(state, ("not attached", ""))
         raise DeviceGone(
-            f"{self.serial} did not come back within {timeout_s:g} s (state: {state}): check the cable and the phone."
+            f"{self.serial} could not be used within {timeout_s:g} s (state: {state}, {meaning}): "
+            f"{cure or 'check the cable and the phone.'}"
         )
 
     def _reconnect(self, state: str) -> None:

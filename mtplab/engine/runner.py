@@ -101,7 +101,7 @@ class PipelineRun:
             link=phone.link,
             post=recorder.post,
             cancel=self._cancel,
-            logs=recorder.path / "logs",
+            logs=recorder.path / "logs" / self.run_id,
             heat=lambda: recorder.state.heat,
             throttled_since=self._throttled_since,
             simulated=phone.simulated,
@@ -202,7 +202,7 @@ class PipelineRun:
             params_for(name, self._parameters),
             inputs_for(name, self._results),
             self._store,
-            _WorkerEvents(name, self._recorder).take,
+            _WorkerEvents(name, self._recorder, self._context.logs).take,
             self._cancel,
             fresh=fresh,
         )
@@ -279,10 +279,10 @@ class PipelineRun:
 class _WorkerEvents:
     """Turns a worker's events into the session's; its native noise is kept to a line now and then on screen."""
 
-    def __init__(self, stage: str, recorder: Recorder) -> None:
+    def __init__(self, stage: str, recorder: Recorder, logs: Path) -> None:
         self._stage, self._recorder = stage, recorder
         self._began = time.monotonic()
-        self._log_path = recorder.path / "logs" / f"{stage}.txt"
+        self._log_path = logs / f"{stage}.txt"
         self._log_path.parent.mkdir(parents=True, exist_ok=True)
 
     def take(self, event: dict[str, Any]) -> None:

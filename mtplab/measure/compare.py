@@ -36,6 +36,7 @@ LABELS = {
     "prompt_set": "prompt set",
     "prompt_set_sha256": "content of the prompt set",
     "threads": "threads",
+    "backend": "backend of the end-to-end runs",
     "core_mask": "core mask",
 }
 METADATA = ("device_model", "os_version", "aicore_version", "quantisation", "gamma", "temperature")
@@ -50,6 +51,7 @@ POLICY = (
     "prompt_set",
     "prompt_set_sha256",
     "threads",
+    "backend",
 )
 POLICY_MAY_BE_ABSENT = ("core_mask",)
 

@@ -22,7 +22,7 @@ from mtplab.measure.figures import (
 from mtplab.measure.predict import Prediction, predict
 from mtplab.measure.rounds import MIN_ROUNDS, cold_rounds
 from mtplab.session.events import Figure, RoundMeasured
-from mtplab.speculation.intervals import Estimate, percentile_interval, resample_weights, unknown
+from mtplab.speculation.intervals import DEFAULT_SEED, Estimate, percentile_interval, resample_weights, unknown
 
 Says = Literal["pays", "breaks even", "costs", "unknown"]
 EQUAL_WITHIN = 0.02  # a difference nobody would feel: an interval inside ± this is break-even
@@ -83,25 +83,46 @@ class Conclusion(msgspec.Struct, frozen=True):
 
 
 def paired_speedup(plain: Sequence[PromptFigures], mtp: Sequence[PromptFigures], figure: str, kind: str) -> Estimate:
-    """How many times faster MTP is by `figure`, paired by prompt, bootstrapped over prompts.
+    """How many times faster MTP is by `figure`, paired by prompt, bootstrapped over prompts and over rounds.
 
     Each prompt gives the ratio of its medians over rounds (times inverted); the value is their geometric mean,
-    which is the same whichever side one divides by. `n` is the number of prompts measured on both sides.
+    which is the same whichever side one divides by. The 95 % interval draws prompts and, independently, rounds
+    (interleaved neighbours paired), so that a machine that drifts between rounds widens it. `n` is the number of
+    prompts measured on both sides.
     """
     left, right = by_prompt(plain), by_prompt(mtp)
-    logs = []
+    logs, by_round = [], []
     for prompt in sorted(left.keys() & right.keys()):
         off, on = prompt_median(left[prompt], figure), prompt_median(right[prompt], figure)
         if off and on:
-            logs.append(math.log(on / off) if figure == "tokens_per_s" else math.log(off / on))
+            sign = 1 if figure == "tokens_per_s" else -1
+            logs.append(sign * math.log(on / off))
+            by_round.append([sign * r for r in _round_ratios(left[prompt], right[prompt], figure)])
     if not logs:
         return unknown(kind, f"no prompt has {figure} both with MTP on and off")
     ratios = np.asarray(logs)
     value = float(np.exp(ratios.mean()))
     if len(logs) < 2:
         return Estimate(value, None, None, 1, kind, "one prompt alone gives no interval")
-    low, high = percentile_interval(np.exp(resample_weights(len(logs)) @ ratios / len(logs)))
-    return Estimate(value, low, high, len(logs), kind)
+    spread = resample_weights(len(logs)) @ ratios / len(logs) + _drift(by_round)
+    low, high = percentile_interval(np.exp(spread))
+    return Estimate(value, min(low, value), max(high, value), len(logs), kind)
+
+
+def _round_ratios(off: Sequence[PromptFigures], on: Sequence[PromptFigures], figure: str) -> list[float]:
+    """log(on ÷ off) of a prompt in each pair of neighbouring rounds."""
+    pairs = ((getattr(a, figure), getattr(b, figure)) for a, b in zip(off, on, strict=False))
+    return [math.log(b / a) for a, b in pairs if a and b]
+
+
+def _drift(by_round: Sequence[Sequence[float]]) -> np.ndarray | float:
+    """What drawing the rounds anew adds to the mean log ratio, in each resample; 0 where rounds cannot be paired."""
+    rounds = min(map(len, by_round), default=0)
+    if rounds < 2:
+        return 0.0
+    per_round = np.asarray([row[:rounds] for row in by_round]).mean(axis=0)
+    drawn = resample_weights(rounds, seed=DEFAULT_SEED + 1) @ per_round / rounds
+    return np.asarray(drawn - per_round.mean())
 
 
 def judge_speedup(speedup: Estimate, rounds: int) -> tuple[Says, str]:
@@ -127,10 +148,12 @@ def conclude(
     simulated: bool,
     exactness: Exactness | None = None,
     metadata_missing: Sequence[str] = (),
+    ran_on: str | None = None,
 ) -> Conclusion:
     """Figures, scenarios and the conclusion from the rounds with MTP off (`plain`) and on (`mtp`).
 
     `metadata_missing` are the metadata the record lacks (`Identity.missing()`): it is concluded, but says so.
+    `ran_on` names what the rounds ran on ("CPU, 2 threads"): a bench of the GPU says nothing about them.
     """
     off_rounds, off_remark = cold_rounds([(r.marks, r) for r in plain])
     on_rounds, on_remark = cold_rounds([(r.marks, r) for r in mtp])
@@ -151,6 +174,7 @@ def conclude(
             simulated=simulated,
             hot_only=hot_only,
             metadata_missing=metadata_missing,
+            ran_on=ran_on,
         ),
         scenarios=scenarios,
         predicted=predict(off, on),
@@ -190,6 +214,7 @@ def _text(
     simulated: bool,
     hot_only: bool,
     metadata_missing: Sequence[str],
+    ran_on: str | None,
 ) -> str:
     prefix = "SIMULATED: " if simulated else ""
     if missing:
@@ -202,7 +227,10 @@ def _text(
         if of:
             named = ", ".join(f"{s.klass} ({s.why})" for s in of)
             parts.append(f"is undecided for {named}" if says == "unknown" else f"{says} for {named}")
-    text = f"MTP {'; '.join(parts)}." if parts else "No prompt class was measured, so there is nothing to conclude."
+    where = f"MTP on {ran_on}" if ran_on else "MTP"
+    text = "No prompt class was measured, so there is nothing to conclude."
+    if parts:
+        text = f"{where} {'; '.join(parts)}."
     if hot_only:
         text += " Only hot or otherwise marked rounds exist, so this says nothing of a cold phone."
     if exactness is None:

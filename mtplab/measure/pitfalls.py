@@ -17,6 +17,7 @@ Status = Literal["found", "clear", "unknown"]
 HEAD_SHARE_LIMIT = 0.05
 ALPHA_LOSS_LIMIT = -0.02
 TPOT_GROWTH_LIMIT = 1.25
+TTFT_RATIO_LIMIT = 1.25
 SILENT = ("fallback_cpu", "partial", "backend_downgrade")
 
 
@@ -39,6 +40,8 @@ class Summary(TypedDict, total=False):
     alpha_change: tuple[float, float, float]
     tpot_by_position: Sequence[tuple[float, float]]
     tokens_by: str
+    ttft_off_ms: float
+    ttft_on_ms: float
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -139,15 +142,33 @@ def silent_fallback(summary: Summary) -> Finding:
     asked = [v for v in verdicts or () if v.get("requested") != "cpu"]
     if not asked:
         return _unknown(name, "no log of a requested accelerator was given")
-    for verdict in asked:
-        if verdict.get("verdict") in SILENT:
-            text = f"{verdict.get('graph')} was asked to run on {verdict.get('requested')}: {verdict.get('verdict')}."
-            return Finding(name, "found", text, str(verdict.get("line") or "no line was recorded"))
+    hit = [v for v in asked if v.get("verdict") in SILENT]
+    if hit:
+        told = ", ".join(f"{v.get('graph')} on {v.get('requested')}: {v.get('verdict')}" for v in hit)
+        line = next((v.get("line") for v in hit if v.get("line")), None)
+        text = f"{len(hit)} of {len(asked)} graphs did not run where they were asked to: {told}."
+        return Finding(name, "found", text, str(line or "no line was recorded"))
     evidence = ", ".join(f"{v.get('graph')} on {v.get('requested')}: {v.get('verdict')}" for v in asked)
     proven = all(v.get("verdict") == "full_delegate" for v in asked)
     if not proven:
         return Finding(name, "unknown", "Not every log proves where its graph ran.", evidence)
     return Finding(name, "clear", "Every requested accelerator is proven by its log.", evidence)
+
+
+def prefill_differs(summary: Summary) -> Finding:
+    """MTP cannot change the prefill: where the first token comes at another time, the machine has changed."""
+    name = "unsteady-machine"
+    off, on = summary.get("ttft_off_ms"), summary.get("ttft_on_ms")
+    if not off or not on:
+        return _unknown(name, "TTFT with MTP on and off was not given")
+    evidence = f"TTFT {off:.3g} ms with MTP off, {on:.3g} ms with MTP on"
+    if max(off, on) / min(off, on) > TTFT_RATIO_LIMIT:
+        text = (
+            "The time to the first token differs with MTP on and off, although MTP does not touch it: "
+            "the machine was not steady, and a speedup of this size may be its doing."
+        )
+        return Finding(name, "found", text, evidence)
+    return Finding(name, "clear", "The first token comes at the same time with MTP on and off.", evidence)
 
 
 def head_too_large(summary: Summary) -> Finding:
@@ -215,6 +236,7 @@ DETECTORS: tuple[Callable[[Summary], Finding], ...] = (
     too_few_rounds,
     throttling_unrecorded,
     silent_fallback,
+    prefill_differs,
     head_too_large,
     acceptance_cliff,
     tpot_grows,

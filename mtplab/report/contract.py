@@ -32,7 +32,10 @@ def counted(verdict: VerdictRecord) -> str:
 def worst_verdict(record: SessionRecord) -> str | None:
     """The worst verdict among the requested accelerators; CPU baselines only where nothing else was asked for."""
     asked = [v for v in record.verdicts if v.requested != "cpu"] or record.verdicts
-    return min(map(counted, asked), key=SEVERITY.index, default=None)
+    words = [counted(v) for v in asked]
+    if words and any(s.name == "bench" and s.status not in ("done", "cached") for s in record.stages):
+        words.append("unknown")  # the graphs that were not reached are not known to be well
+    return min(words, key=SEVERITY.index, default=None)
 
 
 def exit_code(record: SessionRecord) -> int | None:
@@ -43,6 +46,11 @@ def exit_code(record: SessionRecord) -> int | None:
 def deployed(record: SessionRecord) -> ConfigurationRecord | None:
     """The configuration with MTP on, if it was measured."""
     return next((c for c in record.configurations if c.name == DEPLOYED), None)
+
+
+def cold_rounds(configuration: ConfigurationRecord) -> int:
+    """Rounds without a mark; figures come from them where there are any."""
+    return sum(not r.get("marks") for r in configuration.rounds)
 
 
 def figures_of(configuration: ConfigurationRecord | None, record: SessionRecord) -> dict[str, Any]:
@@ -70,7 +78,17 @@ def run_contract(record: SessionRecord, path: Path) -> dict[str, Any]:
         "identity": {**msgspec.to_builtins(record.identity), "missing": record.identity_missing},
         "policy": msgspec.to_builtins(record.policy),
         "stages": [msgspec.to_builtins(s) for s in record.stages],
-        "configurations": [{"name": c.name, "figures": figures_of(c, record)} for c in record.configurations],
+        "configurations": [
+            {
+                "name": c.name,
+                "figures": figures_of(c, record),
+                "rounds": len(c.rounds),
+                "cold_rounds": cold_rounds(c),
+                "marks": sorted({str(mark) for r in c.rounds for mark in r.get("marks") or []}),
+            }
+            for c in record.configurations
+        ],
+        "earlier_runs": [msgspec.to_builtins(r) for r in record.earlier_runs],
         "figures": figures_of(deployed(record), record),
         "verdicts": [msgspec.to_builtins(v) for v in record.verdicts],
         "verdict": worst_verdict(record),

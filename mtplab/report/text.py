@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from mtplab.report.contract import counted, worst_verdict
+from mtplab.report.contract import cold_rounds, counted, worst_verdict
 from mtplab.session.events import Figure
 from mtplab.session.record import ConfigurationRecord, SessionRecord, StageRecord, VerdictRecord
 from mtplab.session.text import clean_text
@@ -106,7 +106,10 @@ def configuration_lines(configurations: Iterable[ConfigurationRecord]) -> list[s
     """A block of figures for each configuration."""
     lines = []
     for configuration in configurations:
-        lines.append(f" {configuration.name}  ({len(configuration.rounds)} rounds)")
+        rounds, cold = len(configuration.rounds), cold_rounds(configuration)
+        of = f"{rounds} rounds" if cold == rounds else f"{cold} cold of {rounds} rounds"
+        hot = "  HOT OR MARKED: no cold round exists" if rounds and not cold else ""
+        lines.append(f" {configuration.name}  ({of}){hot}")
         for key, label, unit in _LABELS:
             if key in configuration.figures:
                 lines.append(f"   {label:<11} {figure_text(configuration.figures[key], unit)}")
@@ -142,7 +145,10 @@ def session_text(record: SessionRecord, path: Path | None = None, notes: Sequenc
         lines += [verdict_line(v) for v in record.verdicts] + [""]
     if record.configurations:
         gamma = record.identity.gamma
-        lines += [f"Figures (γ {gamma if gamma is not None else 'unknown'})"]
+        policy = record.policy
+        ran_on = f"on {policy.backend.upper()} with {policy.threads} threads" if policy else "backend unknown"
+        shown = gamma if gamma is not None else "unknown"
+        lines += [f"Figures {ran_on} (γ {shown}; medians, 95 % intervals over prompts)"]
         lines += [*configuration_lines(record.configurations), ""]
     elif record.run:
         lines += ["Figures: none were measured", ""]
@@ -152,6 +158,8 @@ def session_text(record: SessionRecord, path: Path | None = None, notes: Sequenc
         lines += ["Pitfalls", *[f" ! {p['text']} ({p['evidence']})" for p in record.pitfalls], ""]
     if record.outcome_reason:
         lines.append(f"Ended: {clean_text(record.outcome_reason)}")
+    for run in record.earlier_runs:
+        lines.append(f"Earlier run {run.run} ({run.outcome or 'not ended'}): {run.conclusion or 'no conclusion'}")
     lines.append(f"Conclusion: {record.conclusion or 'none: the measurement did not get that far'}")
     if path is not None:
         lines.append(f"Session: {path}")

@@ -41,6 +41,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     prompt_set: str = "demo"
     prompt_set_sha256: str | None = None
     threads: int = 2
+    backend: str = "cpu"
     core_mask: str | None = None
 
     @property

@@ -13,7 +13,7 @@ from mtplab.session.foreign import Unfit, convert_foreign, decode_foreign
 from mtplab.session.heat import HeatPoint
 from mtplab.session.identity import Identity, Policy
 from mtplab.session.journal import SessionError, check_schema
-from mtplab.session.state import LabState
+from mtplab.session.state import EarlierRun, LabState
 
 DEPLOYED = "mtp-on"
 
@@ -92,6 +92,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     configurations: list[ConfigurationRecord] = []
     verdicts: list[VerdictRecord] = []
     conclusion: str | None = None
+    earlier_runs: list[EarlierRun] = []
     scenarios: list[dict[str, Any]] = []
     exactness: dict[str, Any] = {}
     predicted: dict[str, Any] = {}
@@ -170,6 +171,7 @@ def record_of(
             for v in state.verdicts
         ],
         conclusion=state.conclusion.text if state.conclusion else None,
+        earlier_runs=list(state.earlier),
         scenarios=state.conclusion.scenarios if state.conclusion else [],
         exactness=state.conclusion.exactness if state.conclusion else {},
         predicted=state.conclusion.predicted if state.conclusion else {},

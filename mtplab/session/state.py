@@ -49,6 +49,20 @@ def standing(judged: Judged) -> str:
     return judged.verdict if inferred and not judged.provisional else "unknown"
 
 
+class EarlierRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What an earlier run of the same session came to; its rounds and logs stand in the journal and in logs/RUN."""
+
+    run: str
+    policy: Policy
+    recipe: str
+    head: str
+    outcome: str | None = None
+    exit_code: int | None = None
+    verdicts: list[str] = []
+    figures: dict[str, dict[str, ev.Figure]] = {}
+    conclusion: str | None = None
+
+
 class StageView(msgspec.Struct):
     """A stage as it stands now."""
 
@@ -117,6 +131,7 @@ class LabState:
         self.current_log: str | None = None
         self.configurations: dict[str, ConfigurationView] = {}
         self.conclusion: ev.Concluded | None = None
+        self.earlier: list[EarlierRun] = []
         self.pitfalls: list[ev.PitfallFound] = []
 
     # -- what viewers ask -------------------------------------------------
@@ -174,11 +189,26 @@ class LabState:
         self.throttle_events.append(e)
 
     def _run(self, e: ev.RunStarted) -> None:
-        # A new run is a new measurement round (R4): nothing of an earlier policy may stay beside it.
+        # A new run is a new measurement round (R4): nothing of an earlier policy may stay beside it, nor be lost.
+        if self.run is not None:
+            self.earlier.append(self._as_earlier(self.run))
         self.run, self.run_end, self.conclusion = e, None, None
         self.stages = {name: StageView(name=name) for name in e.stages}
         self.configurations, self.pitfalls, self.artefacts = {}, [], {}
         self.logs, self.current_log = {}, None
+
+    def _as_earlier(self, run: ev.RunStarted) -> EarlierRun:
+        return EarlierRun(
+            run=run.run,
+            policy=run.policy,
+            recipe=run.recipe,
+            head=run.head,
+            outcome=self.run_end.outcome if self.run_end else None,
+            exit_code=self.run_end.exit_code if self.run_end else None,
+            verdicts=[f"{v.graph} asked {v.requested}: {standing(v)}" for v in self.verdicts],
+            figures={name: c.figures for name, c in self.configurations.items()},
+            conclusion=self.conclusion.text if self.conclusion else None,
+        )
 
     def _run_end(self, e: ev.RunEnded) -> None:
         self.run_end = e

@@ -67,7 +67,11 @@ def _recorded(record: SessionRecord) -> Recorded:
 
 
 def _prompts(configuration: ConfigurationRecord) -> list[AcceptCounts]:
-    """Counts of each prompt over all rounds: repeats of one prompt are one prompt, not more evidence."""
+    """Counts of each prompt over all rounds, a repeat that accepted just the same left out.
+
+    Greedy rounds repeat to the token: five identical repeats are one observation, not five.
+    """
+    seen: set[tuple[str, tuple[int, ...]]] = set()
     by_prompt: dict[str, list[AcceptCounts]] = {}
     for measured in _dicts(configuration.rounds):
         for prompt in _dicts(measured.get("prompts")):
@@ -75,6 +79,9 @@ def _prompts(configuration: ConfigurationRecord) -> list[AcceptCounts]:
             if isinstance(gamma, int) and isinstance(accepts, list) and accepts:
                 if not all(isinstance(accepted, int) for accepted in accepts):
                     raise ValueError("an accept count is a whole number")
+                if (key := (str(prompt.get("prompt")), tuple(accepts))) in seen:
+                    continue
+                seen.add(key)
                 by_prompt.setdefault(str(prompt.get("prompt")), []).append(AcceptCounts.from_accepts(gamma, accepts))
     return [merge(counts) for counts in by_prompt.values()]
 

@@ -176,3 +176,24 @@ def test_a_conclusion_travels_as_an_event_and_answers_the_calculator(rounds_at, 
     assert answer["expected_tokens"] == pytest.approx(2.5)
     assert answer["alpha"]["value"] == pytest.approx(result.mtp.figures["alpha"].value)
     assert answer["round_cost"] == pytest.approx(result.predicted.round_cost + result.predicted.overhead)
+
+
+def test_rounds_that_disagree_widen_the_interval(run):
+    def side(steps):
+        return [
+            prompt_figures(run(f"p{i}", list(range(20)), step_ms=step * (1 + i / 50)))
+            for i in range(6)
+            for step in steps
+        ]
+
+    steady = paired_speedup(side([10, 10, 10, 10, 10]), side([5, 5, 5, 5, 5]), "tpot_ms", "k")
+    drifting = paired_speedup(side([6, 8, 10, 12, 14]), side([5, 5, 5, 5, 5]), "tpot_ms", "k")
+    assert steady.value == pytest.approx(2.0) and drifting.value == pytest.approx(2.0)
+    assert steady.high - steady.low < 0.01
+    assert drifting.low < 1.8 and drifting.high > 2.1
+    assert drifting.low <= drifting.value <= drifting.high
+
+
+def test_the_conclusion_says_what_the_rounds_ran_on(rounds_at):
+    told = conclude(rounds_at(10), rounds_at(5, accepts=(1, 2)), simulated=True, exactness=FINE, ran_on="CPU (2 threads)")
+    assert told.text.startswith("SIMULATED: MTP on CPU (2 threads) ")

@@ -18,6 +18,8 @@ CLEAN = {
     "alpha_change": (-0.015, -0.005, 0.004),
     "tpot_by_position": [(8, 10.0), (16, 10.2), (24, 9.9), (32, 10.1), (40, 10.3)],
     "tokens_by": "tokenizer",
+    "ttft_off_ms": 10.0,
+    "ttft_on_ms": 10.6,
 }
 
 
@@ -25,7 +27,8 @@ def test_a_clean_session_is_cleared_by_every_detector():
     assert {f.pitfall: f.status for f in inspect(CLEAN)} == dict.fromkeys(
         [
             "throughput-without-ttft", "too-few-rounds", "throttling-unrecorded", "silent-fallback",
-            "head-too-large", "acceptance-cliff", "tpot-grows-with-length", "characters-as-tokens",
+            "unsteady-machine", "head-too-large", "acceptance-cliff", "tpot-grows-with-length",
+            "characters-as-tokens",
         ],
         "clear",
     )  # fmt: skip
@@ -49,6 +52,17 @@ def test_a_clean_session_is_cleared_by_every_detector():
             {"tpot_by_position": [(8, 10.0), (16, 12.0), (24, 13.0), (32, 15.0)]},
             "tpot-grows-with-length",
             "15 ms near 32",
+        ),
+        ({"ttft_off_ms": 29.9, "ttft_on_ms": 14.2}, "unsteady-machine", "29.9 ms with MTP off"),
+        (
+            {
+                "verdicts": [
+                    {"graph": name, "requested": "gpu", "verdict": "partial", "line": "30 operations"}
+                    for name in ("head", "decode")
+                ]
+            },
+            "silent-fallback",
+            "30 operations",
         ),
         ({"tokens_by": "characters"}, "characters-as-tokens", "characters"),
     ],

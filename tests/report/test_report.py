@@ -11,9 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from mtplab.report.contract import exit_code, worst_verdict
+from mtplab.report.contract import exit_code, run_contract, worst_verdict
+from mtplab.report.text import session_text
 from mtplab.session import archive
-from mtplab.session.record import SessionRecord, VerdictRecord
+from mtplab.session.identity import Policy
+from mtplab.session.record import ConfigurationRecord, SessionRecord, StageRecord, VerdictRecord
 
 EVIL = "\x1b[2J\x1b]0;title\x07\u202eEVIL\u200b\nSECOND"
 
@@ -133,3 +135,27 @@ def test_a_journal_that_is_not_the_sealed_one_is_told(write: Callable[..., str],
     (Path(path) / "events.jsonl").write_text(json.dumps(header) + "\n")
     assert "! The journal beside it is not the one that was sealed" in call("show", path).output
     assert json.loads(call("show", path, "--json").output)["notes"]
+
+
+def test_an_unfinished_bench_is_not_summed_up_as_well() -> None:
+    full = VerdictRecord(
+        graph="head", requested="gpu", verdict="full_delegate", provisional=False, complete=True,
+        figures={"inference_avg_us": 1.0},
+    )  # fmt: skip
+    assert worst_verdict(record(full, stages=[StageRecord(name="bench", status="done")])) == "full_delegate"
+    for status in ("running", "failed", "cancelled"):
+        assert worst_verdict(record(full, stages=[StageRecord(name="bench", status=status)])) == "unknown"
+
+
+def test_figures_say_where_they_ran_and_hot_rounds_are_named() -> None:
+    hot = ConfigurationRecord(name="mtp-on", figures={}, rounds=[{"marks": ["began-hot"]}, {"marks": ["throttled"]}])
+    some = ConfigurationRecord(name="mtp-off", figures={}, rounds=[{"marks": []}, {"marks": ["began-hot"]}])
+    one = record(configurations=[hot, some], policy=Policy(threads=4), run={"run": "r"})
+    text = session_text(one)
+    assert "on CPU with 4 threads" in text
+    assert "mtp-on  (0 cold of 2 rounds)  HOT" in text and "mtp-off  (1 cold of 2 rounds)\n" in text
+    told = run_contract(one, Path("s"))["configurations"]
+    assert [(c["rounds"], c["cold_rounds"], c["marks"]) for c in told] == [
+        (2, 0, ["began-hot", "throttled"]),
+        (2, 1, ["began-hot"]),
+    ]

@@ -64,6 +64,20 @@ def test_a_new_run_forgets_the_figures_of_the_earlier_policy() -> None:
     assert state.configurations == {} and state.verdicts == [] and state.run_end is None
 
 
+def test_a_second_run_keeps_what_the_first_came_to() -> None:
+    first = [
+        *a_run(),
+        ev.ConfigurationMeasured(t=111, name="mtp-on", figures={"ttft_ms": ev.Figure(value=10.0)}),
+        ev.Concluded(t=112, text="SIMULATED: MTP pays."),
+    ]
+    record = record_of(reduce([*first, *a_run(200.0)]), HEADER, events_sha256=None)
+    assert record.conclusion is None
+    [earlier] = record.earlier_runs
+    assert earlier.conclusion == "SIMULATED: MTP pays." and earlier.outcome == "done"
+    assert earlier.figures["mtp-on"]["ttft_ms"].value == 10.0
+    assert earlier.verdicts == ["head.tflite asked gpu: unknown"]
+
+
 @given(seconds=st.lists(st.floats(-5, 20), min_size=1, max_size=8))
 @settings(max_examples=40, deadline=None)
 def test_replay_at_any_time_equals_the_events_up_to_it(seconds: list[float]) -> None:

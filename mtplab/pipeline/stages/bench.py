@@ -73,12 +73,9 @@ def _bench(context: DeviceContext, index: int, job: Job) -> dict[str, Any]:
     command = benchmark_command(options)
     log = f"bench-{index:02d}"
     file = f"{log}-{job.artefact}-{job.signature}-{job.requested}.txt"
-    t = time.monotonic()
-    context.post(
-        ev.LogOpened(
-            t=t, log=log, graph=job.graph, requested=job.requested, command=shlex.join(command), file=f"logs/{file}"
-        )
-    )
+    where = f"logs/{context.logs.name}/{file}"
+    t, told = time.monotonic(), shlex.join(command)
+    context.post(ev.LogOpened(t=t, log=log, graph=job.graph, requested=job.requested, command=told, file=where))
     reading = _read(context, job, log, file, command)
     return {
         "graph": job.graph,

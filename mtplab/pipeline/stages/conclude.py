@@ -25,6 +25,7 @@ def run(context: DeviceContext, state: LabState) -> Outcome:
         simulated=context.simulated,
         exactness=exactness,
         metadata_missing=state.identity.missing(),
+        ran_on=f"{state.policy.backend.upper()} ({state.policy.threads} threads)" if state.policy else None,
     )
     fields = conclusion.event_fields(exactness)
     fields["scenarios"] = [{**s, "text": scenario_text(s)} for s in fields["scenarios"]]
@@ -52,6 +53,10 @@ def _summary(context: DeviceContext, state: LabState, rounds: Sequence[ev.RoundM
     summary = pitfalls.summary_of(rounds, deployed.figures if deployed else {}, state.verdicts)
     # Whatever was measured here was counted by the tokenizer's own ids in the token protocol.
     summary["tokens_by"] = "tokenizer"
+    for name, key in (("mtp-off", "ttft_off_ms"), ("mtp-on", "ttft_on_ms")):
+        ttft = state.configurations[name].figures.get("ttft_ms") if name in state.configurations else None
+        if ttft is not None and ttft.value is not None:
+            summary[key] = ttft.value  # type: ignore[literal-required]
     frozen = context.figures.get("freeze", {})
     if frozen.get("head_own_parameters") and frozen.get("backbone_parameters"):
         # As float32: what the head has of its own, not the copies of shared weights that its file holds.
