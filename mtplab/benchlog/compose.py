@@ -34,9 +34,9 @@ def compose(
     llm = {key.removeprefix("llm_"): value for key, value in figures.items() if key.startswith("llm_")}
     nodes = nodes_of(run, requested)
     delegated, total, partitions = (nodes[0].delegated, nodes[0].total, nodes[0].partitions) if nodes else (None,) * 3
-    if requested == "gpu" and not nodes and run.opsums:
-        _, delegated, rest = run.opsums[0]
-        total = None if rest is None else delegated + rest
+    opsum = next(iter(run.own_opsums), None) if requested == "gpu" and not nodes else None
+    if opsum:
+        delegated, total = opsum.delegated, None if opsum.rest is None else opsum.delegated + opsum.rest
     asked = _whole(_number(run.setting("num_runs")))
     count = _first(figures.get("inference_runs"), runs.get("count"))
     llm_init_ms = figures.get("llm_init_total_ms")
@@ -53,7 +53,7 @@ def compose(
         delegated_nodes=delegated,
         total_nodes=total,
         partitions=partitions,
-        unsupported_ops=tuple(run.ops),
+        unsupported_ops=tuple(run.own_ops),
         init_us=_first(figures.get("init_us"), figures.get("session_us"), llm_init_us),
         first_us=_first(figures.get("first_us"), warm.get("first"), warm.get("curr")),
         warmup_avg_us=_first(figures.get("warmup_avg_us"), warm.get("avg"), warm.get("curr")),
@@ -74,7 +74,7 @@ def compose(
         model_bytes=_whole(figures.get("model_bytes")),
         threads=_whole(_number(run.setting("num_threads"))),
         graph=run.setting("graph") or None,
-        signature=run.signature or run.setting("signature") or None,
+        signature=run.signature_run,
         cold_init=run.cold_init,
         op_profile=tuple(run.profile),
         llm=LlmFigures(**llm) if llm else None,
@@ -112,6 +112,13 @@ def _derived(
     good = judged.verdict in GOOD
     if good and run.exit_code == 0 and count is None and "inference_avg_us" not in run.figures and not run.blocks:
         yield Finding(None, "the program ended without an error and without a figure", "no-figures")
+    others = {
+        f"another subgraph, {n.name}: {n.delegated} of {n.total}": n
+        for n in reversed(run.other_nodes)
+        if n.sign.backend == requested and n.total is not None and n.delegated < n.total
+    }
+    for text, n in sorted(others.items(), key=lambda item: item[1].sign.line):
+        yield Finding(n.sign.line, text, "other-subgraph")
     if requested == "nnapi" and judged.verdict == "full_delegate" and not run.is_on("disable_nnapi_cpu"):
         text = "NNAPI may itself run nodes on its CPU reference: only --disable_nnapi_cpu=true excludes that"
         yield Finding(None, text, "nnapi-cpu-allowed")

@@ -91,7 +91,7 @@ class LogReader:
         if "ops" in kinds:
             self._ops_left, self._ops_tag = OP_GAP, line.tag
         elif self._ops_left and not found:
-            self._take_op(line, number)
+            self._take_op(line)
         if "profile" in kinds:
             self._profile = True
         elif self._profile:
@@ -99,11 +99,12 @@ class LogReader:
         self._watching = self._profile or self._ops_left > 0
         return events
 
-    def _take_op(self, line: Line, number: int) -> None:
+    def _take_op(self, line: Line) -> None:
         self._ops_left -= 1
         match = _OP.fullmatch(line.text)
         if match and line.tag == self._ops_tag and len(self.run.ops) < MAX_OPS:
-            self.run.ops.setdefault((match[1], (match[2] or "").strip()[:TEXT_LIMIT]), number)
+            op = (match[1], (match[2] or "").strip()[:TEXT_LIMIT])
+            self.run.ops.setdefault(op, set()).add(len(self.run.nodes))
             self._ops_left = OP_GAP
 
     def _take_row(self, line: Line) -> None:

@@ -57,6 +57,7 @@ class Nodes:
     total: int | None
     partitions: int | None
     subgraph: int | None
+    name: str | None = None  # the subgraph's, which is its signature's where the exporter named it so
 
     @property
     def all_taken(self) -> bool:
@@ -64,6 +65,16 @@ class Nodes:
         if self.delegated == 0:
             return False
         return self.delegated == self.total if self.total is not None else self.partitions == 1
+
+
+@dataclass(frozen=True)
+class OpSum:
+    """How many operations the GPU delegate takes and leaves (None: not said) of one subgraph."""
+
+    sign: Sign
+    delegated: int
+    rest: int | None
+    place: int  # how many node lines stood before: the delegate names the subgraph only in its next one
 
 
 @dataclass
@@ -79,8 +90,8 @@ class Run:
     seen: dict[str, int] = field(default_factory=dict)
     signs: list[Sign] = field(default_factory=list)
     nodes: list[Nodes] = field(default_factory=list)
-    opsums: list[tuple[Sign, int, int | None]] = field(default_factory=list)
-    ops: dict[tuple[str, str], int] = field(default_factory=dict)
+    opsums: list[OpSum] = field(default_factory=list)
+    ops: dict[tuple[str, str], set[int]] = field(default_factory=dict)  # (name, why) -> places, as in OpSum
     figures: dict[str, float] = field(default_factory=dict)
     figure_signs: dict[str, Sign] = field(default_factory=dict)
     blocks: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -207,15 +218,17 @@ class Run:
             yield Figure(f"{kind}_runs", block["count"], sign.line)
 
     def _nodes(self, sign: Sign, match: re.Match[str]) -> Iterable[Event]:
-        found = {k: int(v) for k, v in match.groupdict().items() if k != "delegate" and v is not None}
+        groups = match.groupdict()
+        found = {k: int(v) for k, v in groups.items() if k not in ("delegate", "name") and v is not None}
         if len(self.nodes) < MAX_NODES and sign.backend is not None:
             entry = (found["delegated"], found.get("total"), found.get("partitions"), found.get("subgraph"))
-            self.nodes.append(Nodes(sign, *entry))
+            self.nodes.append(Nodes(sign, *entry, groups.get("name")))
             yield Evidence(sign.line, sign.text, sign.rule.id)
 
     def _opsum(self, sign: Sign, match: re.Match[str]) -> Iterable[Event]:
         if len(self.opsums) < MAX_NODES:
-            self.opsums.append((sign, int(match["delegated"]), int(match["rest"]) if match["rest"] else None))
+            rest = int(match["rest"]) if match["rest"] else None
+            self.opsums.append(OpSum(sign, int(match["delegated"]), rest, len(self.nodes)))
             yield Evidence(sign.line, sign.text, sign.rule.id)
 
     def _note(self, sign: Sign, match: re.Match[str]) -> Iterable[Event]:
@@ -263,7 +276,7 @@ class Run:
         if kind == "seen":
             return rest in self.seen
         if kind == "nodes":
-            own = [n.all_taken for n in self.nodes if n.sign.backend == sign.backend]
+            own = [n.all_taken for n in self.own_nodes if n.sign.backend == sign.backend]
             return bool(own) and all(own)
         key, _, value = rest.partition("=")
         return self.setting(key) == value or (value == "1" and self.setting(key) in _TRUE)
@@ -272,6 +285,52 @@ class Run:
         """Whether the conditions of the sign's rule hold by what was seen so far."""
         rule = sign.rule
         return all(self.holds(c, sign) for c in rule.when) and not any(self.holds(c, sign) for c in rule.unless)
+
+    @property
+    def signature_run(self) -> str | None:
+        """The signature that was run, as the tool says or was told."""
+        return self.signature or self.setting("signature") or None
+
+    @property
+    def own_subgraph(self) -> str | None:
+        """The subgraph that was run, where node lines name it as the signature; None: any line may be about it."""
+        name = self.signature_run
+        return name if name and any(n.name == name for n in self.nodes) else None
+
+    @property
+    def own_nodes(self) -> list[Nodes]:
+        """The node counts of the subgraph that was run: a delegate goes through all subgraphs, whichever is run."""
+        own = self.own_subgraph
+        return [n for n in self.nodes if own is None or n.name in (own, None)]
+
+    @property
+    def other_nodes(self) -> list[Nodes]:
+        """The node counts of subgraphs that were not run; none when the log does not tell them apart."""
+        own = self.own_subgraph
+        return [n for n in self.nodes if own is not None and n.name not in (own, None)]
+
+    @property
+    def own_opsums(self) -> list[OpSum]:
+        """What the GPU delegate said to take and leave of the subgraph that was run."""
+        own = self._own_places()
+        return [o for o in self.opsums if o.place in own]
+
+    @property
+    def own_ops(self) -> list[tuple[str, str]]:
+        """The operations that are not supported in the subgraph that was run."""
+        own = self._own_places()
+        return [op for op, places in self.ops.items() if not own.isdisjoint(places)]
+
+    def _own_places(self) -> set[int]:
+        """The places in the log whose next node line of the GPU delegate is not another subgraph's."""
+        own, name = self.own_subgraph, None
+        places = {len(self.nodes)}
+        for place in range(len(self.nodes) - 1, -1, -1):
+            if self.nodes[place].sign.backend == "gpu":
+                name = self.nodes[place].name
+            if own is None or name in (own, None):
+                places.add(place)
+        return places
 
     def setting(self, key: str) -> str | None:
         """A parameter as the tool printed it, or as the command line gave it."""

@@ -123,9 +123,16 @@ def _node_claims(run: Run, requested: Backend) -> Iterator[Claim]:
     none = [n for n in own if n.delegated == 0 and not n.sign.rule.verdict]
     if none and len(none) == len(own):
         yield Claim("fallback_cpu", derived["nodes-none"], (none[0].sign,), "the delegate took no node")
-    for sign, _, rest in run.opsums:
+    elsewhere = [n for n in run.other_nodes if n.sign.backend == requested and n.delegated]
+    if elsewhere and not own:  # the tool's own sentence about "the model graph" speaks of the first subgraph
+        name = run.own_subgraph
+        signs = tuple(n.sign for n in run.own_nodes if n.name == name)
+        text = f"the {requested.upper()} delegate took nodes of other subgraphs, and no line shows any of {name}"
+        yield Claim("fallback_cpu", derived["nodes-none"], signs, text)
+    for opsum in run.own_opsums:
         # An older delegate names operations that it takes all the same, with no reason and none remaining.
-        refused = rest if rest is not None else sum(bool(why) for _, why in run.ops)
+        refused = opsum.rest if opsum.rest is not None else sum(bool(why) for _, why in run.own_ops)
+        sign = opsum.sign
         if sign.backend == requested and refused:
             yield Claim("partial", derived["opsum-partial"], (sign,), None, sign.rule.cause, sign.rule.cure)
 
@@ -147,7 +154,9 @@ def _flag_claims(run: Run, requested: Backend) -> Iterator[Claim]:
 
 
 def _touched(run: Run, backend: str) -> bool:
-    return any(s.backend == backend for s in (*run.signs, *(n.sign for n in run.nodes), *(o[0] for o in run.opsums)))
+    return any(
+        s.backend == backend for s in (*run.signs, *(n.sign for n in run.nodes), *(o.sign for o in run.opsums))
+    )
 
 
 def _only_cpu_claims(run: Run, requested: Backend) -> Iterator[Claim]:
@@ -177,7 +186,7 @@ def _cpu_claims(run: Run) -> Iterator[Claim]:
 
 
 def _cpu_signs(run: Run) -> list[Sign]:
-    return [s for s in (*run.signs, *(n.sign for n in run.nodes)) if s.backend == "cpu"]
+    return [s for s in (*run.signs, *(n.sign for n in run.own_nodes)) if s.backend == "cpu"]
 
 
 def tool_is_classic(run: Run) -> bool:
@@ -187,7 +196,7 @@ def tool_is_classic(run: Run) -> bool:
 
 def took_nodes(run: Run) -> str | None:
     """The accelerator that took nodes in this run, if any line shows one."""
-    for n in run.nodes:
+    for n in run.own_nodes:
         if n.sign.backend in ACCELERATORS and n.delegated:
             return n.sign.backend
     for sign in run.signs:
@@ -213,11 +222,16 @@ def _exit_claims(run: Run) -> Iterator[Claim]:
 
 
 def nodes_of(run: Run, backend: str | None) -> list[Nodes]:
-    """The node counts of that backend's delegate, the compiler's real coverage first, then subgraph 0."""
-    own = [n for n in run.nodes if n.sign.backend == backend]
+    """That delegate's node counts: the compiler's real coverage, the subgraph that was run, then subgraph 0."""
+    name, mine = run.own_subgraph, run.own_nodes
+    own = [n for n in mine if n.sign.backend == backend]
     if backend in ACCELERATORS:
-        own += [n for n in run.nodes if n.sign.backend == "accelerator"]
-    return sorted(own, key=lambda n: (n.sign.rule.id != "npu-coverage", n.subgraph not in (0, None)))
+        own += [n for n in mine if n.sign.backend == "accelerator"]
+
+    def order(n: Nodes) -> tuple[bool, ...]:
+        return n.sign.rule.id != "npu-coverage", name is not None and n.name != name, n.subgraph not in (0, None)
+
+    return sorted(own, key=order)
 
 
 def _reason_signs(run: Run, requested: Backend | None, top: Claim) -> list[Sign]:
@@ -228,7 +242,8 @@ def _reason_signs(run: Run, requested: Backend | None, top: Claim) -> list[Sign]
 
 
 def _reason(run: Run, top: Claim, reasons: list[Sign]) -> str:
-    refused = not run.opsums or any(rest != 0 for _, _, rest in run.opsums)
+    opsums = run.own_opsums
+    refused = not opsums or any(opsum.rest != 0 for opsum in opsums)
     ops = ops_summary(run) if refused and top.verdict in ("partial", "failed", "fallback_cpu") else None
     if top.verdict == "partial" and ops:
         return ops
@@ -241,14 +256,15 @@ def _reason(run: Run, top: Claim, reasons: list[Sign]) -> str:
 
 def ops_summary(run: Run) -> str | None:
     """The unsupported operations in one line."""
-    if not run.ops:
+    ops = run.own_ops
+    if not ops:
         return None
-    if len(run.ops) == 1:
-        name, why = next(iter(run.ops))
+    if len(ops) == 1:
+        name, why = ops[0]
         return f"{name}: {why}" if why else name
-    names = list(dict.fromkeys(name for name, _ in run.ops))
+    names = list(dict.fromkeys(name for name, _ in ops))
     more = f", and {len(names) - 16} more" if len(names) > 16 else ""
-    return f"{len(run.ops)} unsupported op signatures ({', '.join(names[:16])}{more})"
+    return f"{len(ops)} unsupported op signatures ({', '.join(names[:16])}{more})"
 
 
 def _why_unknown(run: Run, requested: Backend | None) -> str:
