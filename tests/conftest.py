@@ -13,6 +13,7 @@ HERE = Path(__file__).parent
 SHARED = {"e2e": "e2e", "litert": "graphs", "tokenrunner": "graphs", "pipeline": "graphs"}
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark every test with its group."""
     for item in items:

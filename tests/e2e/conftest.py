@@ -52,8 +52,9 @@ def bench(tmp_path: Path, shared_cache: Path) -> Iterator[Bench]:
     runtime = Path(tempfile.mkdtemp(prefix="mtplab-t-"))  # short: sockets live in it
     sessions = tmp_path / "sessions"
     sessions.mkdir()
+    # COLUMNS and LINES of whoever runs the tests would win over a terminal's own size.
     env = {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")},
         "MTPLAB_SESSIONS": str(sessions),
         "MTPLAB_CACHE": str(shared_cache / "cache"),
         "MTPLAB_RUNTIME": str(runtime),

@@ -22,7 +22,7 @@ HOST = ("freeze", "export", "align", "quantise", "acceptance")
 QUICK = ("--output-limit", "24")
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 300.0) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = 600.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"

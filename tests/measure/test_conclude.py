@@ -195,5 +195,6 @@ def test_rounds_that_disagree_widen_the_interval(run):
 
 
 def test_the_conclusion_says_what_the_rounds_ran_on(rounds_at):
-    told = conclude(rounds_at(10), rounds_at(5, accepts=(1, 2)), simulated=True, exactness=FINE, ran_on="CPU (2 threads)")
+    on = rounds_at(5, accepts=(1, 2))
+    told = conclude(rounds_at(10), on, simulated=True, exactness=FINE, ran_on="CPU (2 threads)")
     assert told.text.startswith("SIMULATED: MTP on CPU (2 threads) ")
