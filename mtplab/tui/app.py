@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,7 @@ class LabApp(EngineApp):
             session=texts.clean(header.session if header is not None else source.session_dir.name, 80),
             place=str(source.session_dir) if source.session_dir.is_dir() else "",
             t0=header.t0 if header is not None else source.state.t0 or 0.0,
+            now=time.monotonic() if self.replay is None else self.replay.replay.t0 + self.replay.replay.position_s,
             trail=source.trail(),
             problem=self.problem,
             paused=self.paused and live is not None,

@@ -9,6 +9,7 @@ from rich.cells import cell_len, set_cell_size
 from textual.content import Content
 
 from mtplab.session.events import Figure
+from mtplab.session.state import GOOD_VERDICTS, Judged, standing
 from mtplab.session.text import clean_text
 
 Part = str | tuple[str, str]
@@ -60,6 +61,18 @@ def worst(verdicts: Iterable[str]) -> str | None:
     return known[0] if known else None
 
 
+def summed(verdicts: Iterable[Judged], stages: Iterable[tuple[str, str]]) -> tuple[str, str, str] | None:
+    """Look of the worst verdict; a good one is unknown so far where a stage `bench` (name, status) is unfinished."""
+    bad = worst(standing(v) for v in verdicts)
+    if bad is None:
+        return None
+    unfinished = any(name == "bench" and status not in ("done", "cached") for name, status in stages)
+    if bad not in GOOD_VERDICTS or not unfinished:
+        return verdict_look(bad)
+    glyph, word, style = VERDICTS["unknown"]
+    return glyph, f"{word} so far", style
+
+
 def clock(seconds: float, *, milli: bool = False) -> str:
     """Seconds as hh:mm:ss, with milliseconds where asked; dashes for what is no time."""
     if not math.isfinite(seconds):
@@ -74,6 +87,13 @@ def duration(seconds: float | None) -> str:
     if seconds is None or not math.isfinite(seconds):
         return ""
     return f"{seconds:.1f} s" if seconds < 100 else f"{int(seconds) // 60} min {int(seconds) % 60:02} s"
+
+
+def ago(seconds: float | None) -> str:
+    """How old something is: `6 s ago`."""
+    if seconds is None or not math.isfinite(seconds):
+        return "at an unknown time"
+    return f"{int(seconds)} s ago" if seconds < 100 else f"{duration(seconds)} ago"
 
 
 def number(value: float, digits: int = 3) -> str:

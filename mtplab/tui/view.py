@@ -23,6 +23,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     place: str = ""
     """Folder of the session, for people; empty where it is gone."""
     t0: float = 0.0
+    now: float | None = None
+    """Host time of this moment, or of the replay's position; None where only the events' own times are known."""
     trail: Sequence[Heat] = ()
     problem: str | None = None
     paused: bool = False
@@ -33,6 +35,19 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     def since(self, t: float) -> float:
         """Seconds from the session's beginning to `t`."""
         return t - self.t0
+
+    def stale(self) -> str | None:
+        """Why what is shown of the phone is old; None while it may be current."""
+        if self.phase == "ended":
+            return "the engine ended"
+        return "link lost" if self.state.link == "lost" else None
+
+    def heat_age_s(self) -> float | None:
+        """Seconds since the newest heat sample, None without any."""
+        heat, now = self.state.heat, self.state.t
+        if heat is None or now is None:
+            return None
+        return max(0.0, max(now, self.now if self.now is not None else now) - heat.t)
 
     def nothing(self) -> str | None:
         """Why there is nothing to see yet and the key that mends it; None where there is something."""

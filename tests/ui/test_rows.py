@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import synthetic
 
 from mtplab.session import events as ev
 from mtplab.session.archive import reduce_events
 from mtplab.session.identity import Identity, Policy
+from mtplab.session.record import record_of
 from mtplab.session.replay import Replay
 from mtplab.tui import plot, texts
 from mtplab.tui.reckoning import Numbers, numbers_of, reckon
+from mtplab.tui.screens.sessions import Listed, listed_line
 from mtplab.tui.view import View, empty_view
 from mtplab.tui.widgets.bars import key_line, replay_line, tab_line
 from mtplab.tui.widgets.calculator import answer_rows
@@ -59,6 +63,108 @@ def test_a_lost_cable_is_loud_and_says_what_to_do() -> None:
     view = view_of([*synthetic.whole_run()[:3], ev.LinkChanged(t=1006.0, state="lost", reason="device offline")])
     assert "LINK LOST: device offline  Plug the cable in again" in plain(device_rows(view, 90, 20))
     assert "LINK LOST" in header_line(view, 120).plain
+
+
+def _lost_after(seconds: float) -> View:
+    """Link lost right after the synthetic heat, seen `seconds` later."""
+    events = [*synthetic.whole_run()[:3], *synthetic.heat_events(1006.0, 30.0)]
+    last = events[-1].t
+    return view_of([*events, ev.LinkChanged(t=last, state="lost", reason="device offline")], now=last + seconds)
+
+
+def test_a_lost_phones_values_are_shown_as_old_with_their_age_and_claim_nothing() -> None:
+    view = _lost_after(6.0)
+    skin = view.state.heat.skin_c  # type: ignore[union-attr]
+    text = plain(device_rows(view, 76, 30))
+    assert "last seen 6 s ago: values below are old" in text
+    assert text.index("values below") < text.index("skin ")
+    assert "status unknown (link lost; was NONE)" in text
+    assert "status NONE" not in text and "to LIGHT" not in text
+    assert not set("↗→↘") & set(text)
+    for width in (120, 80):
+        assert f"LINK LOST · skin {skin:.1f} °C 6 s ago" in header_line(view, width).plain
+
+
+def test_a_connected_phones_values_are_not_called_old(whole: View) -> None:
+    text = plain(device_rows(whole, 76, 30)) + header_line(whole, 80).plain
+    assert "are old" not in text and " ago" not in text and "status NONE" in text
+
+
+def test_a_narrow_header_drops_the_age_before_the_phone() -> None:
+    text = header_line(_lost_after(600.0), 60).plain
+    assert "Pixel 9 Pro" in text and "LINK LOST" in text and "SIMULATED" in text
+
+
+def test_after_the_engines_end_its_values_are_old_and_its_running_stage_is_stopped() -> None:
+    began = [e for e in synthetic.whole_run() if e.t < 1040]
+    view = view_of(began, phase="ended", now=began[-1].t + 130)
+    heat = view.state.heat
+    assert heat is not None and view.state.current_stage() is not None
+    assert f"ENGINE ENDED · skin {heat.skin_c:.1f} °C 2 min 1" in header_line(view, 120).plain
+    assert "status unknown (the engine ended; was NONE)" in plain(device_rows(view, 76, 30))
+    text = plain(stage_rows(view, 60, 20))
+    assert "■ bench" in text and "stopped: the engine ended" in text
+    assert "ETA" not in text and "▶" not in text
+    assert "▶" not in tab_line(view, "device", 80).plain
+
+
+def _running_stage(progress: ev.StageProgress) -> str:
+    events: list[ev.Event] = [
+        ev.RunStarted(t=1.0, run="r", stages=["align"], policy=Policy(), model="m", head="h", recipe="x"),
+        ev.StageChanged(t=1.0, name="align", status="running"),
+        progress,
+    ]
+    return plain(stage_rows(view_of(events), 60, 5), 60)
+
+
+def test_progress_without_a_unit_is_a_percentage_that_reaches_100_only_at_the_end() -> None:
+    assert " 53 %" in _running_stage(ev.StageProgress(t=2.0, name="align", done=0.527778, total=1.0))
+    assert " 99 %" in _running_stage(ev.StageProgress(t=2.0, name="align", done=0.999, total=1.0))
+    assert " 100 %" in _running_stage(ev.StageProgress(t=2.0, name="align", done=1.0, total=1.0))
+    assert "5/50 runs" in _running_stage(ev.StageProgress(t=2.0, name="align", done=5, total=50, unit="runs"))
+
+
+def test_a_cached_stage_says_what_it_took_once_not_now() -> None:
+    events: list[ev.Event] = [
+        ev.RunStarted(t=1.0, run="r", stages=["export", "push"], policy=Policy(), model="m", head="h", recipe="x"),
+        ev.StageChanged(t=1.0, name="export", status="running"),
+        ev.StageChanged(t=1.2, name="export", status="cached", seconds=105.8),
+        ev.StageChanged(t=2.0, name="push", status="running"),
+        ev.StageChanged(t=2.4, name="push", status="cached", seconds=0.4),
+    ]
+    wide, narrow = (plain(stage_rows(view_of(events), width, 5), width) for width in (60, 36))
+    assert "0.2 s, was 1 min 45 s" in wide
+    assert "was 1 min 45 s" in narrow and "0.2 s" not in narrow
+    assert "was 0.4 s" not in wide and "0.4 s" in wide
+
+
+def test_a_replay_before_the_run_does_not_say_that_nothing_was_run() -> None:
+    replay = Replay(synthetic.whole_run())
+    replay.seek(1.0)
+    text = plain(stage_rows(View(state=replay.state, phase="replay", replay=replay), 60, 5))
+    assert "Nothing has run yet at this point." in text
+    watched = Replay(synthetic.heat_events(1.0, 5.0))
+    text = plain(stage_rows(View(state=watched.state, phase="replay", replay=watched), 60, 5))
+    assert "Nothing was run in this session." in text
+
+
+@pytest.mark.parametrize(("status", "word"), [("cancelled", "? UNKNOWN so far"), ("done", "✓ FULL")])
+def test_a_good_verdict_of_an_unfinished_bench_is_not_summed_up_as_good(status: str, word: str) -> None:
+    events: list[ev.Event] = [
+        ev.RunStarted(t=1.0, run="r", stages=["bench"], policy=Policy(), model="m", head="h", recipe="x"),
+        ev.StageChanged(t=1.0, name="bench", status="running"),
+        *synthetic.log_events(1.0, "a", "gpu", "full_delegate"),
+        ev.StageChanged(t=9.0, name="bench", status=status),  # type: ignore[arg-type]
+    ]
+    view = view_of(events)
+    assert f"3 Log {word} " in tab_line(view, "device", 80).plain
+    record = record_of(view.state, synthetic.header(1.0), events_sha256=None)
+    assert word in listed_line(Listed(Path("x"), record), 120).plain
+
+
+def test_a_bad_verdict_of_an_unfinished_bench_stands() -> None:
+    events = [e for e in synthetic.whole_run() if e.t < 1044]
+    assert "◐ PARTIAL" in tab_line(view_of(events), "device", 80).plain
 
 
 def test_trend_needs_samples_and_tells_directions() -> None:

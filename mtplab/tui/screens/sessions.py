@@ -17,7 +17,6 @@ from textual.widgets.option_list import Option
 from mtplab.session import archive
 from mtplab.session.journal import SessionError
 from mtplab.session.record import SessionRecord, read_record
-from mtplab.session.state import standing
 from mtplab.tui import texts
 
 
@@ -48,8 +47,7 @@ def listed_line(listed: Listed, width: int) -> Content:
     if record is None:
         return Content.assemble((name, "bold"), "  ", (texts.clean(listed.problem), "$text-warning"))
     outcome = texts.clean(record.outcome or "only watched", 12)
-    bad = texts.worst(standing(v) for v in record.verdicts)
-    look = texts.verdict_look(bad) if bad is not None else None
+    look = texts.summed(record.verdicts, ((s.name, s.status) for s in record.stages))
     return Content.assemble(
         (name, "bold"),
         f"  {texts.pad(texts.clean(record.identity.device_model or 'phone unknown'), 16)}",

@@ -9,7 +9,6 @@ from textual.message import Message
 
 from mtplab.session import events as ev
 from mtplab.session.replay import Replay
-from mtplab.session.state import standing
 from mtplab.tui import actions, texts
 from mtplab.tui.texts import Part
 from mtplab.tui.view import View
@@ -58,24 +57,28 @@ def _tab_texts(view: View | None) -> list[str]:
     if view is None:
         return found
     stage = view.state.current_stage()
-    if stage is not None and view.state.run_end is None:
+    if stage is not None and view.state.run_end is None and view.phase != "ended":
         found[1] = f" 2 Stages ▶ {texts.clean(stage.name, 12)} "
     newest = {v.requested: v for v in view.state.verdicts}
-    bad = texts.worst(standing(v) for v in newest.values())
-    if bad is not None:
-        glyph, word, _ = texts.verdict_look(bad)
+    look = texts.summed(newest.values(), _stages(view))
+    if look is not None:
+        glyph, word, _ = look
         found[2] = f" 3 Log {glyph} {word} "
     return found
+
+
+def _stages(view: View) -> list[tuple[str, str]]:
+    return [(s.name, s.status) for s in view.state.stages.values()]
 
 
 def tab_line(view: View, active: str, width: int) -> Content:
     """Tabs with what must not be missed while another pane is shown."""
     parts: list[Part] = []
-    bad = texts.worst(standing(v) for v in view.state.verdicts)
+    look = texts.summed(view.state.verdicts, _stages(view))
     for name, text in zip(PANES, _tab_texts(view), strict=True):
         style = "bold reverse" if name == active else "$text-muted"
-        if name == "log" and bad is not None and name != active:
-            style = texts.verdict_look(bad)[2]
+        if name == "log" and look is not None and name != active:
+            style = look[2]
         parts.append((text, style))
     return Content.assemble(*texts.fit_parts(parts, width))
 

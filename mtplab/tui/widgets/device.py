@@ -35,8 +35,8 @@ def device_rows(view: View, width: int, height: int) -> list[list[Part]]:
         return wrapped(texts.clean(nothing), width, "$text-warning")
     state = view.state
     head = [*_link_rows(view, width), *_identity_rows(view, width), *heat_rows(view, width)]
-    tail = [row for row in (_battery_row(state.facts), _clock_row(state.heat), _sampler_row(view)) if row]
-    zones = zone_rows(view.trail, state.heat, width)
+    tail = [row for row in (_battery_row(state.facts), _clock_row(view), _sampler_row(view)) if row]
+    zones = zone_rows(view.trail, state.heat, width, old=view.stale() is not None)
     room = height - len(head) - len(tail)
     rows = [*head, *zones[: max(1, room)], *tail]
     if height - len(rows) > 2:
@@ -87,27 +87,45 @@ def heat_rows(view: View, width: int) -> list[list[Part]]:
     heat = view.state.heat
     if heat is None:
         return [[("No temperature yet: the sampler has not spoken.", "$text-muted")]]
+    stale = view.stale()
     rows: list[list[Part]] = []
+    if stale is not None:
+        said = f"last seen {texts.ago(view.heat_age_s())}: values below are old"
+        rows += wrapped(said, width, "bold $text-warning")
     if heat.skin_c is None:
         rows.append([("skin unknown: no skin sensor answered", "$text-warning")])
     else:
         skins = [h.skin_c for h in view.trail]
         bars = texts.spark(resample(skins, min(12, max(4, width - 30))), 12)
-        rows.append([("skin ", ""), (f"{heat.skin_c:.1f} °C", "bold"), f" {bars} ",
-                     f"{trend(view.trail)} {to_next_threshold(view.state.facts, heat)}"])  # fmt: skip
+        going = "" if stale else f"{trend(view.trail)} {to_next_threshold(view.state.facts, heat)}"
+        rows.append(["skin ", (f"{heat.skin_c:.1f} °C", "$text-muted" if stale else "bold"), f" {bars} ", going])
     word, style = status_word(heat.status)
+    if stale is not None:
+        rows += wrapped(f"status {texts.UNKNOWN} ({stale}; was {word})", width, "bold $text-warning")
+        return [*rows, *_die_rows(view, heat), *_throttled_rows(view, width)]
     room = "" if heat.headroom is None else f"  headroom {heat.headroom:.2f}"
     rows.append(["status ", (word, style), room])
+    return [*rows, *_die_rows(view, heat), *_throttled_rows(view, width)]
+
+
+def _die_rows(view: View, heat: Heat) -> list[list[Part]]:
     die = hottest_die(heat.zones)
-    if die is not None:
-        rows.append(
-            ["hottest die ", (f"{texts.clean(die[0], 12)} {die[1]:.1f} °C", "bold"), f" {trend(view.trail, die[0])}"]
-        )
+    if die is None:
+        return []
+    name, value = f"{texts.clean(die[0], 12)}", f"{die[1]:.1f} °C"
+    if view.stale() is not None:
+        return [["hottest die ", (f"{name} {value}", "$text-muted")]]
+    return [["hottest die ", (f"{name} {value}", "bold"), f" {trend(view.trail, die[0])}"]]
+
+
+def _throttled_rows(view: View, width: int) -> list[list[Part]]:
     since = view.state.throttled
-    if since is not None:
-        text = f" ▲ throttled since {texts.clock(view.since(since.t))}: {texts.clean(since.evidence, 80)} "
-        rows.append([(text, "bold $loud-text on $loud-warning")])
-    return rows
+    if since is None:
+        return []
+    when, why = texts.clock(view.since(since.t)), texts.clean(since.evidence, 80)
+    if view.stale() is not None:
+        return wrapped(f"▲ was throttled, since {when}: {why}", width, "bold $text-warning")
+    return [[(f" ▲ throttled since {when}: {why} ", "bold $loud-text on $loud-warning")]]
 
 
 def status_word(status: int | None) -> tuple[str, str]:
@@ -163,8 +181,8 @@ def resample(values: Sequence[float | None], count: int) -> list[float | None]:
     return [values[round(i * (len(values) - 1) / (count - 1))] for i in range(count)]
 
 
-def zone_rows(trail: Sequence[Heat], heat: Heat | None, width: int) -> list[list[Part]]:
-    """Thermal zones in columns, dies first, with bars and trend; unreadable ones are named at the end."""
+def zone_rows(trail: Sequence[Heat], heat: Heat | None, width: int, *, old: bool = False) -> list[list[Part]]:
+    """Thermal zones in columns, dies first, with bars and (unless `old`) trend; unreadable ones named at the end."""
     if heat is None or not heat.zones:
         return []
     readable = {n: v for n, v in heat.zones.items() if v is not None}
@@ -180,11 +198,11 @@ def zone_rows(trail: Sequence[Heat], heat: Heat | None, width: int) -> list[list
         row: list[Part] = []
         for name in names[start : start + columns]:
             values = resample([h.zones.get(name) for h in trail], bars)
-            is_hottest = hottest is not None and hottest[0] == name
+            is_hottest = not old and hottest is not None and hottest[0] == name
             row.append((texts.pad(texts.clean(name), name_width), "bold" if is_hottest else "$text-muted"))
             row.append((f"{readable[name]:5.1f} ", "bold" if is_hottest else ""))
             row.append((texts.pad(texts.spark(values, bars), bars), "$text-primary"))
-            row.append(f" {trend(trail, name)} ")
+            row.append("   " if old else f" {trend(trail, name)} ")
         rows.append(row)
     if silent:
         names_text = ", ".join(texts.clean(n, 20) for n in silent[:4])
@@ -207,10 +225,11 @@ def _battery_row(facts: dict[str, Fact]) -> list[Part]:
     return ["battery " + "  ".join(words)] if words else []
 
 
-def _clock_row(heat: Heat | None) -> list[Part]:
+def _clock_row(view: View) -> list[Part]:
+    heat = view.state.heat
     if heat is None or not heat.clocks_khz:
         return []
-    row: list[Part] = ["clocks"]
+    row: list[Part] = ["clocks were" if view.stale() else "clocks"]
     for name, (now, most) in heat.clocks_khz.items():
         text = f"{100 * now / most:.0f}%" if now is not None and most else f"{now // 1000}MHz" if now else "?"
         row.append(f" {texts.clean(name, 12).replace('policy', 'cpu')} {text}")
@@ -222,6 +241,8 @@ def _sampler_row(view: View) -> list[Part]:
     if heat is None:
         return []
     span = trail[-1].t - trail[0].t if len(trail) > 1 else 0.0
+    if view.stale() is not None:
+        return [(f"{len(heat.zones)} zones · no samples now", "$text-muted")]
     rate = f"{(len(trail) - 1) / span:.1f} Hz" if span > 0 else "rate unknown"
     host = view.state.host
     load = f" · host {host.cpu_percent:.0f}%" if host is not None else ""

@@ -22,8 +22,11 @@ class HeaderLine(Painted):
 
 def header_line(view: View, width: int) -> Content:
     """The fullest form that fits: AICore's version goes first, then the temperature, then the program's name."""
-    right = _right(view)
-    for parts in _forms(view):
+    forms = _forms(view)
+    right = _right(view, aged=True)
+    if texts.parts_len(forms[-1]) + texts.parts_len(right) + 2 > width:
+        right = _right(view, aged=False)
+    for parts in forms:
         if texts.parts_len(parts) + texts.parts_len(right) + 2 <= width:
             break
     return texts.left_right(parts, right, width)
@@ -62,22 +65,31 @@ def _forms(view: View) -> list[list[Part]]:
 
 def _skin(view: View) -> list[Part]:
     heat = view.state.heat
-    if heat is None or heat.skin_c is None:
+    if heat is None or heat.skin_c is None or view.stale() is not None:
         return []
     word, style = status_word(heat.status)
     return [f"  skin {heat.skin_c:.1f} {trend(view.trail)} ", (word, style)]
 
 
-def _right(view: View) -> list[Part]:
+def _last_skin(view: View) -> str:
+    heat = view.state.heat
+    if heat is None or heat.skin_c is None:
+        return ""
+    return f"· skin {heat.skin_c:.1f} °C {texts.ago(view.heat_age_s())} "
+
+
+def _right(view: View, *, aged: bool) -> list[Part]:
+    """Modes and clock; with `aged` what the phone said last stands beside the reason why it is old."""
     parts: list[Part] = []
+    old = _last_skin(view) if aged else ""
     if view.phase == "replay":
         parts.append((" RECORD ONLY " if view.record_only else " REPLAY ", "bold $loud-text on $loud-replay"))
     if view.phase == "ended":
-        parts.append((" ENGINE ENDED ", "bold $loud-text on $loud-error"))
+        parts.append((f" ENGINE ENDED {old}", "bold $loud-text on $loud-error"))
     if view.phase == "absent":
         parts.append((" NO ENGINE ", "bold $loud-text on $loud-warning"))
-    if view.state.link == "lost" and view.phase == "live":
-        parts.append((" LINK LOST ", "bold $loud-text on $loud-error"))
+    if view.state.link == "lost" and view.phase in ("live", "replay"):
+        parts.append((f" LINK LOST {old}", "bold $loud-text on $loud-error"))
     if view.paused:
         parts.append((" PAUSED ", "bold $loud-text on $loud-warning"))
     if view.behind:

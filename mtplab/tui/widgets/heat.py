@@ -149,4 +149,5 @@ def _legend(view: View, last: HeatPoint, limit: float | None, width: int) -> lis
     die = f"die {last.die_high_c:.1f}" if last.die_high_c is not None else "die unknown"
     skin = f"skin {last.skin_high_c:.1f}" if last.skin_high_c is not None else "skin unknown"
     edge = f"  ┈ {limit:g} °C threshold" if limit is not None else ""
-    return [f" upper {die}  lower {skin} °C{edge}   ", (LEGEND if width > 90 else "", "$text-muted")]
+    seen = f" last seen {texts.ago(view.heat_age_s())}:" if view.stale() is not None else ""
+    return [f"{seen} upper {die}  lower {skin} °C{edge}   ", (LEGEND if width > 90 else "", "$text-muted")]

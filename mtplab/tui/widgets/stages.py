@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.cells import cell_len
 from textual.content import Content
 
+from mtplab.session.events import RunStarted
 from mtplab.session.state import LabState, StageView
 from mtplab.tui import texts
 from mtplab.tui.texts import Part
@@ -30,18 +31,25 @@ def stage_rows(view: View, width: int, height: int) -> list[list[Part]]:
         return wrapped(texts.clean(nothing), width, "$text-warning")
     state = view.state
     if state.run is None:
-        hint = "No run yet.  r runs the pipeline." if view.phase == "live" else "Nothing was run in this session."
-        return [*wrapped(hint, width, "$text-muted"), *_refusal(view, width), *_last_message(state, width)]
+        return [*wrapped(_no_run(view), width, "$text-muted"), *_refusal(view, width), *_last_message(state, width)]
     stages = list(state.stages.values())
     ending = end_rows(view, width)
     room = max(3, height - len(ending))
-    rows = [stage_row(stage, state, width) for stage in stages]
+    rows = [stage_row(stage, view, width) for stage in stages]
     if len(rows) > room:
-        rows = _folded(stages, state, width, room)
+        rows = _folded(stages, view, width, room)
     return [*rows, *ending[: max(0, height - len(rows))]]
 
 
-def _folded(stages: list[StageView], state: LabState, width: int, room: int) -> list[list[Part]]:
+def _no_run(view: View) -> str:
+    if view.phase == "live":
+        return "No run yet.  r runs the pipeline."
+    if view.replay is not None and any(isinstance(e, RunStarted) for e in view.replay.events):
+        return "Nothing has run yet at this point."
+    return "Nothing was run in this session."
+
+
+def _folded(stages: list[StageView], view: View, width: int, room: int) -> list[list[Part]]:
     """Pending and skipped stages on a line each; then what ended well gives way, the oldest first."""
     folded: list[list[Part]] = []
     for status, glyph in (("pending", "·"), ("skipped", "–")):
@@ -52,20 +60,20 @@ def _folded(stages: list[StageView], state: LabState, width: int, room: int) -> 
     surplus = len(told) + len(folded) - room
     for stage in [s for s in told if s.status in ("done", "cached")][: max(0, surplus)]:
         told.remove(stage)
-    return [*(stage_row(s, state, width) for s in told), *folded]
+    return [*(stage_row(s, view, width) for s in told), *folded]
 
 
-def stage_row(stage: StageView, state: LabState, width: int) -> list[Part]:
+def stage_row(stage: StageView, view: View, width: int) -> list[Part]:
     """Glyph, name, what there is to say, seconds flush right."""
-    glyph, style = texts.STAGES.get(stage.status, ("?", "bold $text-warning"))
-    ended_early = stage.status == "running" and state.run_end is not None
+    stopped = _stopped(stage, view)
+    glyph, style = texts.STAGES.get("cancelled" if stopped else stage.status, ("?", "bold $text-warning"))
     head: list[Part] = [(f"{glyph} ", style), (texts.pad(texts.clean(stage.name), NAME_WIDTH), _name_style(stage))]
-    right = _right(stage, state)
+    right = _right(stage, view, width)
     room = width - 2 - NAME_WIDTH - 1 - cell_len(right)
     word = "" if stage.status in ("done", "running", "pending") and width < 60 else stage.status
-    if ended_early:
-        word = "was running when the run ended"
-    if stage.status == "running" and not ended_early:
+    if stopped:
+        middle = stopped
+    elif stage.status == "running":
         middle = progress_text(stage, room)
     else:
         said = texts.clean(stage.reason or "") if stage.status in ("failed", "cancelled", "skipped") else ""
@@ -77,13 +85,32 @@ def _name_style(stage: StageView) -> str:
     return "bold" if stage.status in ("running", "failed") else "$text-muted" if stage.status == "pending" else ""
 
 
-def _right(stage: StageView, state: LabState) -> str:
-    if stage.status == "running" and state.run_end is None:
+def _stopped(stage: StageView, view: View) -> str:
+    """Why a stage that was told to run cannot be running any more; empty where it may."""
+    if stage.status != "running":
+        return ""
+    if view.state.run_end is not None:
+        return "was running when the run ended"
+    return "stopped: the engine ended" if view.phase == "ended" else ""
+
+
+def _right(stage: StageView, view: View, width: int) -> str:
+    """Seconds: what is left, what it took, and of a cached stage what it took when it ran."""
+    state = view.state
+    if _stopped(stage, view):
+        return ""
+    if stage.status == "running":
         if stage.eta_s is not None:
             return f" ETA {texts.duration(stage.eta_s)}"
         began = stage.began_t
         return f" {texts.duration(state.t - began)}" if began is not None and state.t is not None else ""
-    return f" {texts.duration(stage.seconds)}" if stage.seconds is not None else ""
+    if stage.seconds is None:
+        return ""
+    # A stage on the phone finds its work done and says what finding out took; a host stage says what its run took.
+    if stage.status == "cached" and (stage.wall_s is None or stage.seconds > stage.wall_s + 0.05):
+        now = f" {texts.duration(stage.wall_s)}," if stage.wall_s is not None and width >= 60 else ""
+        return f"{now} was {texts.duration(stage.seconds)}"
+    return f" {texts.duration(stage.seconds)}"
 
 
 def progress_text(stage: StageView, room: int) -> str:
@@ -92,10 +119,17 @@ def progress_text(stage: StageView, room: int) -> str:
     if not stage.total:
         count = f"{stage.done:g} {texts.clean(stage.unit, 12)}".strip() if stage.done else ""
         return " ".join(w for w in (count, note) if w) or "running"
-    count = f"{stage.done:g}/{stage.total:g} {texts.clean(stage.unit, 12)}".rstrip()
+    unit = texts.clean(stage.unit, 12)
+    count = f"{stage.done:g}/{stage.total:g} {unit}" if unit else _percent(stage.done, stage.total)
     width = min(20, room - cell_len(count) - 1)
     text = f"{texts.bar(stage.done, stage.total, width)} {count}" if width >= 4 else count
     return f"{text} {note}" if note and room - cell_len(text) > 8 else text
+
+
+def _percent(done: float, total: float) -> str:
+    """A share without a unit; 100 % only when all is done."""
+    share = 100 * done / total
+    return f"{round(share) if done >= total else min(99, round(share))} %"
 
 
 def end_rows(view: View, width: int) -> list[list[Part]]:
