@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from mtplab.session.events import Figure
 from mtplab.session.record import DEPLOYED
 from mtplab.session.state import ConfigurationView, LabState
 
@@ -59,8 +61,19 @@ def numbers_of(state: LabState) -> Numbers | None:
     )
 
 
+def measured_speedup(state: LabState) -> Figure | None:
+    """The decode speedup that the session timed, MTP on against off, with its interval; None where it has none."""
+    told = state.conclusion.predicted.get("measured") if state.conclusion is not None else None
+    if not isinstance(told, dict):
+        return None
+    value, low, high = (_number(told.get(name)) for name in ("value", "low", "high"))
+    return Figure(value=value, low=low, high=high) if value is not None else None
+
+
 def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
+        return None
+    return float(value)
 
 
 def _counts(measured: ConfigurationView) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
@@ -103,8 +116,12 @@ def _whole(pooled: AcceptCounts, prompts: list[AcceptCounts]) -> bool:
 
 
 def reckon(numbers: Numbers) -> Reckoned:
-    """Answer the numbers; ValueError with a sentence where they cannot be."""
+    """Answer the numbers; ValueError with a sentence where they cannot be.
+
+    Of accept counts the best γ is looked for only among positions that were observed: behind them α is a guess.
+    """
     from mtplab.speculation import calculator
 
     given, cost = given_of(numbers), cost_of(numbers)
-    return Reckoned(calculator.calculate(given, cost), calculator.curve(given, cost, list(GAMMAS)))
+    observed = range(1, given.gamma + 1) if given.source == "counts" else None
+    return Reckoned(calculator.calculate(given, cost, observed), calculator.curve(given, cost, list(GAMMAS)))

@@ -299,7 +299,7 @@ def test_typed_values_answer_at_once_and_u_takes_the_sessions_again(engine: Fake
     async def steps(pilot: Any) -> None:
         engine.write(*synthetic.whole_run())
         body = "#calculator-body"
-        await until(pilot, lambda: "as measured" in shown(live_app, body))
+        await until(pilot, lambda: "computed from measured α, c, r" in shown(live_app, body))
         assert "108 rounds" in shown(live_app, body)
         await pilot.press("v")
         await until(pilot, lambda: len(live_app.bench.calculator.query("Input")) == 4)
@@ -310,6 +310,42 @@ def test_typed_values_answer_at_once_and_u_takes_the_sessions_again(engine: Fake
         await pilot.press("up")
         await until(pilot, lambda: live_app.bench.calculator.numbers.alpha == pytest.approx(0.273))
         await pilot.press("escape", "u")
-        await until(pilot, lambda: "as measured" in shown(live_app, body))
+        await until(pilot, lambda: "computed from measured α, c, r" in shown(live_app, body))
 
     drive(live_app, steps)
+
+
+def test_what_is_no_number_is_refused_in_a_sentence_and_the_old_value_stays(
+    engine: FakeEngine, live_app: LabApp
+) -> None:
+    def body() -> str:
+        return " ".join(shown(live_app, "#calculator-body").split())
+
+    async def steps(pilot: Any) -> None:
+        await until(pilot, lambda: live_app.live is not None and "α 0.60" in body())
+        await pilot.press("v")
+        await until(pilot, lambda: len(live_app.bench.calculator.query("Input")) == 4)
+        await until(pilot, lambda: live_app.focused is not None)
+        await pilot.press("home", "ctrl+k", *"abc")
+        await until(pilot, lambda: "α: 'abc' is no number; 0.6 still counts." in body())
+        assert "α 0.60" in body()
+        await pilot.press("home", "ctrl+k", *"0.5")
+        await until(pilot, lambda: "is no number" not in body() and "α 0.50" in body())
+        await pilot.press("tab", "home", "ctrl+k", *"2.5", "escape")
+        await until(pilot, lambda: len(live_app._notifications) > 0)
+        assert [n.message for n in live_app._notifications] == ["γ: '2.5' is no whole number; 2 still counts."]
+
+    drive(live_app, steps)
+
+
+@pytest.mark.parametrize("size", [BIG, SMALL])
+def test_no_row_of_the_calculator_is_cut(engine: FakeEngine, live_app: LabApp, size: tuple[int, int]) -> None:
+    async def steps(pilot: Any) -> None:
+        engine.write(*synthetic.whole_run())
+        await pilot.press("4")
+        await until(pilot, lambda: "computed from measured" in shown(live_app, "#calculator-body"))
+        text = shown(live_app, "#calculator-body")
+        assert "…" not in text
+        assert "K 1.67" in text and "break-even α" in text and "γ1" in text  # the curve is there too
+
+    drive(live_app, steps, size)

@@ -121,7 +121,7 @@ def test_a_record_without_its_journal_is_shown_by_the_same_panes(saved: Path) ->
         await until(pilot, lambda: "RECORD ONLY" in shown(app, "HeaderLine"))
         assert "◐ PARTIAL" in shown(app, "#banner")
         await until(pilot, lambda: "TTFT 212 ms" in shown(app, "ResultsStrip"))
-        await until(pilot, lambda: "as measured" in shown(app, "#calculator-body"))
+        await until(pilot, lambda: "computed from measured α, c, r" in shown(app, "#calculator-body"))
 
     drive(app, steps)
 

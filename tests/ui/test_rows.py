@@ -13,7 +13,7 @@ from mtplab.session.identity import Identity, Policy
 from mtplab.session.record import record_of
 from mtplab.session.replay import Replay
 from mtplab.tui import plot, texts
-from mtplab.tui.reckoning import Numbers, numbers_of, reckon
+from mtplab.tui.reckoning import Numbers, measured_speedup, numbers_of, reckon
 from mtplab.tui.screens.sessions import Listed, listed_line
 from mtplab.tui.view import View, empty_view
 from mtplab.tui.widgets.bars import key_line, replay_line, tab_line
@@ -288,6 +288,36 @@ def test_calculator_takes_the_sessions_counts_and_costs(whole: View) -> None:
     tau = 1 + accepted / sum(synthetic.COUNTS)
     assert answer.expected_tokens == pytest.approx(tau)
     assert answer.speedup == pytest.approx(tau / (3 * 0.056 + 1.5))
+
+
+def test_the_computed_speedup_is_called_computed_and_the_timed_one_stands_beside_it(whole: View) -> None:
+    numbers = numbers_of(whole.state)
+    assert numbers is not None
+    predicted = {"measured": {"value": 1.214, "low": 1.1, "high": 1.3}}
+    timed = measured_speedup(reduce_events([ev.Concluded(t=1.0, text="", scenarios=[], predicted=predicted)]))
+    hint = "computed from measured α, c, r · v types"
+    for width in (37, 76):
+        rows = answer_rows(numbers, reckon(numbers), hint, width, timed)
+        assert max(texts.parts_len(row) for row in rows) <= width  # nothing is cut
+        text = plain(rows)
+        assert "computed from measured α, c, r" in text and "measured decode 1.21× [1.10–1.30]" in text
+    assert "measured decode" not in plain(answer_rows(numbers, reckon(numbers), hint, 76))
+
+
+@pytest.mark.parametrize("told", [None, 1.2, {"value": None}, {"value": "fast"}, {"value": float("nan")}])
+def test_no_timed_speedup_is_shown_where_none_was_had(told: object) -> None:
+    concluded = ev.Concluded(t=1.0, text="", scenarios=[], predicted={"measured": told})
+    assert measured_speedup(reduce_events([concluded])) is None
+
+
+def test_the_best_draft_length_of_a_recorded_head_is_one_that_was_observed() -> None:
+    numbers = Numbers(alpha=None, gamma=3, counts=(2, 2, 2, 94), draft_cost=0.01, verify_cost=1.05)
+    answer = reckon(numbers).answer
+    assert answer.best_gamma == 3
+    text = plain(answer_rows(numbers, reckon(numbers), "", 76))
+    assert f"best γ≤3: 3 {answer.best_speedup:.2f}× (longer: not exported)" in text
+    typed = Numbers(alpha=answer.alpha.value, gamma=3, draft_cost=0.01, verify_cost=1.05)
+    assert reckon(typed).answer.best_gamma > 3
 
 
 def test_a_typed_alpha_always_shows_its_other_reading() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 from textual import events
 from textual.app import ComposeResult
@@ -9,12 +11,13 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.widgets import Input, Label
 
+from mtplab.session.events import Figure
 from mtplab.tui import plot, texts
-from mtplab.tui.reckoning import Numbers, Reckoned, numbers_of, reckon
+from mtplab.tui.reckoning import Numbers, Reckoned, measured_speedup, numbers_of, reckon
 from mtplab.tui.texts import Part
 from mtplab.tui.view import View
 from mtplab.tui.widgets.heat import _rgb
-from mtplab.tui.widgets.pane import Painted, wrapped
+from mtplab.tui.widgets.pane import Painted, flowed, wrapped
 
 FIELDS = (("alpha", "α"), ("gamma", "γ"), ("draft_cost", "c"), ("verify_cost", "r"))
 STEPS = {"alpha": 0.01, "gamma": 1, "draft_cost": 0.01, "verify_cost": 0.05}
@@ -40,6 +43,8 @@ class CalculatorPane(Vertical, can_focus=True):
         self.numbers = Numbers()
         self.by_hand = False
         self.problem: str | None = None
+        self.refused: dict[str, str] = {}
+        """What stands in a field and is no number, by the field's name."""
         self._session_numbers: Numbers | None = None
         self._asked: Numbers | None = None
         self._reckoned: Reckoned | None = None
@@ -70,9 +75,12 @@ class CalculatorPane(Vertical, can_focus=True):
                 self._reckoned, self.problem = reckon(self.numbers), None
             except ValueError as error:
                 self._reckoned, self.problem = None, str(error)
-        if self._reckoned is None:
-            return texts.lines(wrapped(texts.clean(self.problem or ""), width, "bold $text-error"), width, height)
-        rows = answer_rows(self.numbers, self._reckoned, self._hint(), width)
+        rows = self._refused_rows(width)
+        if self.problem is not None or self._reckoned is None:
+            rows += wrapped(texts.clean(self.problem or ""), width, "bold $text-error")
+            return texts.lines(rows, width, height)
+        timed = None if self.by_hand or self._view is None else measured_speedup(self._view.state)
+        rows += answer_rows(self.numbers, self._reckoned, self._hint(), width, timed)
         left = height - len(rows)
         notes = note_rows(self._reckoned, width)
         if left - len(notes) >= 8:
@@ -88,8 +96,20 @@ class CalculatorPane(Vertical, can_focus=True):
             return "typed by hand" + (" · u the session's" if self._session_numbers is not None else "")
         if self._session_numbers is None:
             return "an example: nothing measured · v types"
-        costs = "" if self._session_numbers.costs_measured else ", costs not yet"
-        return f"as measured{costs} · v types"
+        if self._session_numbers.costs_measured:
+            return "computed from measured α, c, r · v types"
+        return "computed from measured α; c, r not measured yet · v types"
+
+    def _refused_rows(self, width: int) -> list[list[Part]]:
+        return [row for text in self._refusals() for row in wrapped(text, width, "bold $text-error")]
+
+    def _refusals(self) -> list[str]:
+        labels = dict(FIELDS)
+        kind = {"gamma": "whole number"}
+        return [
+            f"{labels[name]}: {_quoted(text)} is no {kind.get(name, 'number')}; {self._typed(name)} still counts."
+            for name, text in self.refused.items()
+        ]
 
     # -- typing ---------------------------------------------------------------
     async def edit(self) -> None:
@@ -102,13 +122,17 @@ class CalculatorPane(Vertical, can_focus=True):
         self.query(Input).first().focus()
 
     async def close_fields(self) -> None:
-        """Put the fields away, keep what was typed."""
+        """Put the fields away, keep what was typed; what was no number is said once more and forgotten."""
+        for sentence in self._refusals():
+            self.notify(sentence, severity="warning", markup=False)
+        self.refused.clear()
         await self.query("#calculator-fields").remove()
         self.focus()
 
     async def use_session(self) -> bool:
         """Take the session's own values again; False where it has none."""
         self.by_hand = False
+        self.refused.clear()
         await self.query("#calculator-fields").remove()
         if self._view is not None:
             self.show(self._view)
@@ -118,22 +142,25 @@ class CalculatorPane(Vertical, can_focus=True):
         """Calculate while typing; an unfinished number waits."""
         event.stop()
         name = event.input.name or ""
-        if event.value == self._typed(name):
+        value = _read(name, event.value)
+        event.input.set_class(value is None, "-invalid")
+        if value is None:
+            self.refused[name] = event.value
+        elif self.refused.pop(name, None) is None and event.value == self._typed(name):
             return
-        try:
-            value: float | int = int(event.value) if name == "gamma" else float(event.value)
-        except ValueError:
-            event.input.add_class("-invalid")
-            return
-        event.input.remove_class("-invalid")
+        else:
+            self._take(name, value)
+        if self._view is not None:
+            self.body.show(self._view)
+
+    def _take(self, name: str, value: float | int) -> None:
+        """Calculate with a typed value."""
         self.by_hand = True
         if name != "alpha" and self.numbers.alpha is None and name == "gamma":
             # Counts hold for their own γ only: another γ is a question about α.
             self.numbers = msgspec.structs.replace(self.numbers, alpha=self._alpha(), counts=None, prompts=())
         changed = {name: value, **({"counts": None, "prompts": ()} if name == "alpha" else {})}
         self.numbers = msgspec.structs.replace(self.numbers, **changed)
-        if self._view is not None:
-            self.body.show(self._view)
 
     def _typed(self, name: str) -> str:
         """A field's text; of α the measured one, from which nudging then begins."""
@@ -158,6 +185,19 @@ class CalculatorPane(Vertical, can_focus=True):
             await self.close_fields()
 
 
+def _quoted(text: str) -> str:
+    return repr(texts.clean(text, 16)) if text.strip() else "nothing"
+
+
+def _read(name: str, text: str) -> float | int | None:
+    """A field's number, None where it is none."""
+    try:
+        value: float | int = int(text) if name == "gamma" else float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
 def _stepped(text: str, step: float, *, whole: bool) -> str:
     try:
         value = float(text) + step
@@ -174,8 +214,13 @@ def note_rows(reckoned: Reckoned, width: int) -> list[list[Part]]:
     return rows + [row for text in answer.notes for row in wrapped(texts.clean(text), width, "$text-muted")]
 
 
-def answer_rows(numbers: Numbers, reckoned: Reckoned, hint: str, width: int) -> list[list[Part]]:
-    """τ, costs, speedup, best γ and break-even; of a typed α also what it means read as accepted ÷ drafted."""
+def answer_rows(
+    numbers: Numbers, reckoned: Reckoned, hint: str, width: int, timed: Figure | None = None
+) -> list[list[Part]]:
+    """τ, costs, speedup, best γ and break-even; of a typed α also what it means read as accepted ÷ drafted.
+
+    `timed` is the session's measured decode speedup, set beside the computed S.
+    """
     answer = reckoned.answer
     measured = numbers.counts is not None
     # Only what was measured may look like a finding.
@@ -187,24 +232,25 @@ def answer_rows(numbers: Numbers, reckoned: Reckoned, hint: str, width: int) -> 
     rounds = f" · {sum(numbers.counts)} rounds" if numbers.counts else ""
     gain = answer.speedup_interval
     between = f" [{gain.low:.2f}–{gain.high:.2f}]" if gain.low is not None and gain.high is not None else ""
-    over = f"  o {numbers.overhead:.2g}" if numbers.overhead else ""
+    over = [f"o {numbers.overhead:.2g}"] if numbers.overhead else []
     edge = f"{answer.break_even_alpha:.2f}" if answer.break_even_alpha is not None else "never"
-    best = f"{answer.best_gamma} ({answer.best_speedup:.2f}×)" if answer.best_gamma else "0 (do not draft)"
+    best = f"{answer.best_gamma} {answer.best_speedup:.2f}×" if answer.best_gamma else "0: do not draft"
+    # Of a recorded head only its own positions were seen; a longer draft was neither exported nor observed.
+    within = f"≤{answer.gamma}:" if measured else ""
+    beyond = " (longer: not exported)" if measured and width >= 60 else ""
+    costs = [f"c {numbers.draft_cost:.3g}", f"r({answer.gamma + 1}) {numbers.verify_cost:.3g}", *over]
     rows: list[list[Part]] = [
-        [(hint, "$text-muted")],
+        *_hint_rows(hint, width),
         [
             ("α ", "bold"),
             f"{alpha.value:.2f}{spread}" if alpha.value is not None else "unknown",
             f"  γ {answer.gamma}",
         ],
         [("τ ", "bold"), f"{answer.expected_tokens:.2f} tokens/round{rounds}"],
-        [
-            ("c ", "bold"),
-            f"{numbers.draft_cost:.3g}  r({answer.gamma + 1}) {numbers.verify_cost:.3g}{over}",
-            f"  K {answer.round_cost:.2f}",
-        ],
+        *flowed([*costs, f"K {answer.round_cost:.2f}"], width, between="  "),
         [("S ", "bold"), (f"{answer.speedup:.2f}×{between} {answer.verdict}", style)],
-        [f"best γ {best} · break-even α {edge}"],
+        *_timed_rows(timed, width),
+        *flowed([f"best γ{within} {best}{beyond}", f"break-even α {edge}"], width),
     ]
     if answer.readings is not None:
         other = answer.readings["as_ratio"]
@@ -217,8 +263,21 @@ def answer_rows(numbers: Numbers, reckoned: Reckoned, hint: str, width: int) -> 
     return rows
 
 
+def _hint_rows(hint: str, width: int) -> list[list[Part]]:
+    """What it was made of; the key gives way where there is no room."""
+    return wrapped(hint if len(hint) <= width else hint.partition(" · ")[0], width, "$text-muted")
+
+
+def _timed_rows(timed: Figure | None, width: int) -> list[list[Part]]:
+    if timed is None or timed.value is None:
+        return []
+    between = f" [{timed.low:.2f}–{timed.high:.2f}]" if timed.low is not None and timed.high is not None else ""
+    return flowed(["measured decode", f"{timed.value:.2f}×{between}"], width, "bold", between=" ")
+
+
 def curve_content(numbers: Numbers, reckoned: Reckoned, width: int, height: int, colour: plot.Rgb | None) -> Content:
-    """Speedup over γ with the break-even line (─) and the current γ (●)."""
+    """Speedup over γ with the break-even line (─) and the current γ (●); behind what was observed only dots (·)."""
+    seen = numbers.gamma if numbers.counts is not None else len(reckoned.curve)
     gammas = [g for g, _ in reckoned.curve]
     gains = [s for _, s in reckoned.curve]
     low, high = min([*gains, 0.9]), max([*gains, 1.1])
@@ -226,7 +285,8 @@ def curve_content(numbers: Numbers, reckoned: Reckoned, width: int, height: int,
     here = [s for g, s in reckoned.curve if g == numbers.gamma]
     series = [
         plot.Series(x=[gammas[0], gammas[-1]], y=[1.0, 1.0], marker="─"),
-        plot.Series(x=gammas, y=gains, colour=colour),
+        plot.Series(x=gammas[:seen], y=gains[:seen], colour=colour),
+        plot.Series(x=gammas[seen:], y=gains[seen:], marker="·", connect=False),
         plot.Series(x=[numbers.gamma] * len(here), y=here, marker="●", connect=False),
     ]
     ticks = sorted({round(low, 2), 1.0, round(high, 2)})

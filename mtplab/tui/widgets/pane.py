@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from typing import ClassVar
 
+from rich.cells import cell_len
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
@@ -57,6 +59,17 @@ def badge(widget: Widget, view: View) -> None:
     wanted = "SIMULATED" if view.state.identity.simulated else ""
     if (widget.border_subtitle or "") != wanted:
         widget.border_subtitle = wanted
+
+
+def flowed(pieces: Sequence[str], width: int, style: str = "", between: str = " · ") -> list[list[Part]]:
+    """Pieces side by side in as few rows of `width` cells as hold each of them whole."""
+    rows: list[str] = []
+    for piece in pieces:
+        if rows and cell_len(rows[-1]) + cell_len(between) + cell_len(piece) <= width:
+            rows[-1] += between + piece
+        else:
+            rows.append(piece)
+    return [[(row, style)] for row in rows]
 
 
 def wrapped(text: str, width: int, style: str = "") -> list[list[Part]]:
