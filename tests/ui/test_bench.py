@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 import synthetic
 from bench_driver import BIG, SMALL, FakeEngine, drive, log_text, running, shown, until
+from textual import events
 
 from mtplab.engine.errors import EngineError
 from mtplab.session import events as ev
 from mtplab.tui import LabOptions
 from mtplab.tui.app import LabApp
 from mtplab.tui.connect import Connected
+from mtplab.tui.screens.ask import AskScreen
 from mtplab.tui.screens.choice import ChoiceScreen
 
 
@@ -44,6 +46,31 @@ def test_run_asks_and_enter_takes_the_defaults(engine: FakeEngine, live_app: Lab
     command = engine.commands[0]
     assert command["cmd"] == "run"
     assert command["options"] == {"model": "tiny", "head": "token_conditioned", "recipe": "mixed", "rounds": 5}
+
+
+def _burst(app: LabApp, keys: list[str]) -> None:
+    """Type faster than anything is handled, as a paste or a slow link does."""
+    for key in keys:
+        app.post_message(events.Key(key, key if len(key) == 1 else None))
+
+
+def test_keys_typed_in_one_burst_go_where_they_were_meant_to_go(engine: FakeEngine, live_app: LabApp) -> None:
+    async def steps(pilot: Any) -> None:
+        await until(pilot, lambda: live_app.live is not None)
+        await pilot.press("r")
+        await until(pilot, lambda: live_app.focused is not None and isinstance(live_app.screen, AskScreen))
+        _burst(live_app, ["tab", "tab", "tab", *"34a", "enter"])
+        await until(pilot, lambda: len(live_app._notifications) > 0)
+        assert [n.message for n in live_app._notifications] == ["'34a' is no number of rounds."]
+        assert not engine.commands
+        await pilot.press("r")
+        await until(pilot, lambda: live_app.focused is not None and isinstance(live_app.screen, AskScreen))
+        _burst(live_app, [*"small", "tab", "tab", "tab", *"12", "enter"])
+        await until(pilot, lambda: bool(engine.commands))
+        options = engine.commands[0]["options"]
+        assert (options["model"], options["rounds"]) == ("small", 12)
+
+    drive(live_app, steps)
 
 
 def test_cancel_mark_and_keep_reach_the_engine(engine: FakeEngine, live_app: LabApp) -> None:

@@ -262,9 +262,25 @@ def test_header_shortens_but_never_drops_simulated_and_replay(whole: View) -> No
 
 def test_results_strip_has_four_figures_marked_rounds_and_scenarios(whole: View) -> None:
     text = results_line(whole, 200).plain
-    assert "TTFT 212 ms [205–219] · TPOT 8.10 ms [7.90–8.40] · 118 tok/s · α 0.64 [0.58–0.70] γ 3" in text
+    assert "MTP on · " in text
+    assert "TTFT 212 ms [205–219] n 5 · TPOT 8.10 ms [7.90–8.40] · 118 tok/s · α 0.64 [0.58–0.70] γ 3" in text
     assert "4/5 rounds, 1 began-hot (kept apart)" in text
     assert "pays: templated" in text and "costs: chat" in text
+
+
+def test_results_strip_keeps_intervals_at_120_columns_and_whole_figures_at_80(whole: View) -> None:
+    wide, narrow = results_line(whole, 120).plain, results_line(whole, 80).plain
+    assert "TTFT 212 ms [205–219]" in wide and "TPOT 8.10 ms [7.90–8.40]" in wide and "α 0.64 [0.58–0.70]" in wide
+    assert "MTP on" in wide and "n 5" in wide and "1 began-hot" in wide
+    for text in (wide, narrow):
+        assert "…" not in text and "118 tok/s" in text and "4/5, 1 " in text
+
+
+def test_results_strip_names_the_backend_where_the_policy_does() -> None:
+    view = view_of(synthetic.whole_run())
+    backend = getattr(Policy(), "backend", None)
+    said = f"MTP on · on {backend.upper()} ·" if backend else "MTP on · TTFT"
+    assert said in results_line(view, 200).plain
 
 
 def test_a_missing_figure_is_called_incomplete_with_its_reason() -> None:

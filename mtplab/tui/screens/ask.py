@@ -25,7 +25,12 @@ class AskScreen(ModalScreen[dict[str, str] | None]):
     """Returns what was filled in; Enter accepts from any field, Esc gives None."""
 
     CSS_PATH = "dialogs.tcss"
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "back", show=False)]
+    # Tab comes first of all: else keys typed right behind it would still go to the field that is left.
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "leave", "back", show=False),
+        Binding("tab", "app.focus_next", "next", show=False, priority=True),
+        Binding("shift+tab", "app.focus_previous", "previous", show=False, priority=True),
+    ]
 
     def __init__(self, title: str, fields: tuple[Field, ...], hint: str = "") -> None:
         super().__init__()
@@ -40,10 +45,18 @@ class AskScreen(ModalScreen[dict[str, str] | None]):
                 yield Input(field.value, name=field.name, compact=True)
             yield Static(Content(self._hint or "enter accepts · tab next field · esc back"), classes="keys")
 
+    def on_mount(self) -> None:
+        """Take keys at once, those typed right behind the one that opened this too."""
+        self.set_focus(self.query(Input).first())
+
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Accept."""
+        """Accept, once every field has taken in the keys that were typed before Enter."""
         event.stop()
-        self.dismiss({field.name or "": field.value.strip() for field in self.query(Input)})
+        self.call_after_refresh(self._accept)
+
+    def _accept(self) -> None:
+        if self.is_current:
+            self.dismiss({field.name or "": field.value.strip() for field in self.query(Input)})
 
     def action_leave(self) -> None:
         """Do nothing."""

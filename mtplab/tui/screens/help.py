@@ -18,6 +18,7 @@ from mtplab.tui.actions import ACTIONS, GROUPS
 SIGNS = (
     "Glyphs: · pending  ▶ running  ✓ done  ≡ cached  ✗ failed  ■ cancelled  – skipped.",
     "Verdicts: ✓ FULL  ◐ PARTIAL  ▼ DOWNGRADED  ✗ FALLBACK TO CPU, FAILED, CRASHED  ? UNKNOWN. Silence is UNKNOWN.",
+    "Intervals in [ ] are 95 %; n is how many measurements stand behind it. Rounds `apart` are marked, such as hot.",
     "SIMULATED marks all that came from the stand-in; it says nothing about a real phone.",
 )
 

@@ -12,6 +12,18 @@ from mtplab.tui.texts import Part
 from mtplab.tui.view import View
 from mtplab.tui.widgets.pane import Painted
 
+# (intervals, how many words, scenarios), the fullest first; the first that fits is shown.
+FORMS = (
+    (True, 2, True),
+    (True, 1, True),
+    (True, 2, False),
+    (True, 1, False),
+    (True, 0, False),
+    (False, 2, True),
+    (False, 1, True),
+    (False, 1, False),
+    (False, 0, False),
+)
 PAYS = {"pays": "$text-success", "breaks even": "$text-warning", "costs": "$text-error"}
 
 
@@ -23,16 +35,28 @@ class ResultsStrip(Painted):
 
 
 def results_line(view: View, width: int) -> Content:
-    """With intervals where they fit, without where they do not."""
+    """Intervals (95 %) give way last of all; before them go words, and scenarios, which the conclusion tells too."""
     state = view.state
     measured = state.configurations.get(DEPLOYED)
     if measured is None or not measured.figures:
         return Content.assemble(*texts.fit_parts([" ", (_nothing(view, measured), "$text-muted")], width))
-    for interval, words in ((True, True), (True, False), (False, True), (False, False)):
-        parts = [*_figures(measured.figures, state, interval), *_rounds(measured, words), *_scenarios(state)]
+    for interval, words, scenarios in FORMS:
+        parts = [
+            *_setting(state, words),
+            *_figures(measured.figures, state, interval, words),
+            *_rounds(measured, words),
+            *(_scenarios(state) if scenarios else []),
+        ]
         if texts.parts_len(parts) <= width:
             break
     return Content.assemble(*texts.fit_parts(parts, width))
+
+
+def _setting(state: LabState, words: int) -> list[Part]:
+    """`MTP on CPU`: what was measured, and on what where the policy says so."""
+    backend = getattr(state.policy, "backend", None)
+    where = f" on {texts.clean(backend, 12).upper()}" if backend else ""
+    return [(f" MTP on{' ·' if where else ''}{where}" if words == 2 else f" MTP{where or ' on'}", "bold")]
 
 
 def _nothing(view: View, measured: ConfigurationView | None) -> str:
@@ -49,15 +73,19 @@ def _nothing(view: View, measured: ConfigurationView | None) -> str:
     return words.get(view.phase, "no figures in this session")
 
 
-def _figures(figures: dict[str, Figure], state: LabState, interval: bool) -> list[Part]:
+def _figures(figures: dict[str, Figure], state: LabState, interval: bool, words: int) -> list[Part]:
     gamma = state.identity.gamma if state.identity.gamma is not None else state.policy.gamma if state.policy else None
+    sep = " · " if words == 2 else "  "
     parts: list[Part] = [
-        f" TTFT {texts.figure(figures.get('ttft_ms'), interval=interval)}",
-        f" · TPOT {texts.figure(figures.get('tpot_ms'), interval=interval)}",
-        f" · {_throughput(figures.get('tokens_per_s'))}",
-        f" · α {texts.figure(figures.get('alpha'), interval=interval, is_share=True)}",
+        f"{sep}TTFT {texts.figure(figures.get('ttft_ms'), interval=interval)}",
+        f"{sep}TPOT {texts.figure(figures.get('tpot_ms'), interval=interval)}",
+        f"{sep}{_throughput(figures.get('tokens_per_s'))}",
+        f"{sep}α {texts.figure(figures.get('alpha'), interval=interval, is_share=True)}",
         f" γ {gamma}" if gamma is not None else "",
     ]
+    ttft = figures.get("ttft_ms")
+    if ttft is not None and ttft.n:
+        parts.insert(1, f" n {ttft.n}")
     missing = [n for n in ("ttft_ms", "tpot_ms", "tokens_per_s", "alpha") if _value(figures.get(n)) is None]
     if missing:
         first = figures.get(missing[0])
@@ -74,14 +102,18 @@ def _throughput(fig: Figure | None) -> str:
     return f"{texts.number(fig.value)} tok/s" if fig is not None and fig.value is not None else "– tok/s"
 
 
-def _rounds(measured: ConfigurationView, words: bool) -> list[Part]:
+def _rounds(measured: ConfigurationView, words: int) -> list[Part]:
     marked = [r for r in measured.rounds if r.marks]
     total = len(measured.rounds)
-    parts: list[Part] = [f" · {total - len(marked)}/{total}{' rounds' if words else ''}"]
+    parts: list[Part] = [
+        f"{' · ' if words == 2 else '  '}{total - len(marked)}/{total}{' rounds' if words == 2 else ''}"
+    ]
     if not marked:
         return parts
+    if not words:
+        return [*parts, (f", {len(marked)} apart", "$text-warning")]
     why = ", ".join(sorted({texts.clean(m, 20) for r in marked for m in r.marks}))
-    return [*parts, (f", {len(marked)} {why}{' (kept apart)' if words else ''}", "$text-warning")]
+    return [*parts, (f", {len(marked)} {why}{' (kept apart)' if words == 2 else ''}", "$text-warning")]
 
 
 def _scenarios(state: LabState) -> list[Part]:
