@@ -15,6 +15,7 @@ import numpy as np
 
 from mtplab.litert.inputs import write_inputs
 from mtplab.litert.runtime import LiteRtBackbone, LiteRtHead
+from mtplab.measure.exactness import NEAR_TIE
 from mtplab.model.files import END_OF_TEXT_ID
 from mtplab.pipeline.job import Emitter, Job, Output, StageFailed
 from mtplab.pipeline.stages.loading import Text, read_texts
@@ -30,7 +31,6 @@ from mtplab.speculation.intervals import Estimate, bootstrap_statistic, wilson
 
 OUTPUT_TOKENS = 48  # a prompt; enough for some 25 rounds
 THREADS = 1  # what is accepted does not depend on it, and a small model is fastest so
-SMALL_MARGIN = 1e-3  # below this top-2 logit margin two kernels may choose differently without a fault
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -180,7 +180,7 @@ def exactness(backbone: LiteRtBackbone, texts: Sequence[Text], rounds: Sequence[
             continue
         pairs = zip(plain, one.output, strict=False)
         first = next((record for record, token in pairs if record.id != token), None)
-        tiny = first is not None and first.margin is not None and first.margin < SMALL_MARGIN
+        tiny = first is not None and first.margin is not None and first.margin < NEAR_TIE
         counted["different_at_small_margin" if tiny else "different"] += 1
     return counted
 
