@@ -247,7 +247,7 @@ def answer_rows(
             f"  γ {answer.gamma}",
         ],
         [("τ ", "bold"), f"{answer.expected_tokens:.2f} tokens/round{rounds}"],
-        *flowed([*costs, f"K {answer.round_cost:.2f}"], width, between="  "),
+        *flowed([*costs, f"K {answer.round_cost:.2f}"], width, between=" "),
         [("S ", "bold"), (f"{answer.speedup:.2f}×{between} {answer.verdict}", style)],
         *_timed_rows(timed, width),
         *flowed([f"best γ{within} {best}{beyond}", f"break-even α {edge}"], width),
