@@ -96,7 +96,7 @@ class Engine:
         self._stack.close()
 
     def _seal(self) -> None:
-        self.recorder.post(LinkChanged(t=time.monotonic(), state="closed"))
+        self.recorder.post(LinkChanged(t=time.monotonic(), state="closed", reason="the session ended"))
         self.record = self.recorder.seal()
         if not (self._ran or self._marked or self.options.keep):
             # Nothing but watching happened: there is nothing to keep.
