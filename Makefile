@@ -42,7 +42,8 @@ walls: env
 	$(BIN)/lint-imports
 
 unit: env
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadfile --ignore tests/e2e
+	$(BIN)/python -m pytest tests/e2e
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info
