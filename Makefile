@@ -42,7 +42,9 @@ walls: env
 	$(BIN)/lint-imports
 
 unit: env
-	$(BIN)/python -m pytest -n 2 --dist loadfile --ignore tests/e2e
+	$(BIN)/python -m pytest -n 2 --dist loadfile --ignore tests/ui --ignore tests/e2e
+	# Terminals are forked: not from a process in which another test has started a converter's threads.
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/ui
 	$(BIN)/python -m pytest tests/e2e
 
 clean:
