@@ -47,7 +47,6 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     to_stage: str | None = None
     skin_limit_c: float = 37.0
     cooldown_timeout_s: float = 60.0
-    min_margin: float = 1e-3
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,8 +58,6 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     sample_hz: float = 2.0
     keep: bool = False
     run: RunOptions | None = None
-    linger: bool = False
-    """Stay after the run, for viewers; end when told to `stop`."""
 
 
 def scenarios() -> list[str]:

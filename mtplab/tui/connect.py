@@ -36,11 +36,11 @@ def connect(options: LabOptions) -> Connected:
 
     if options.attach is not None:
         return Connected(client.attach(options.attach or None), owned=False)
-    wanted = EngineOptions(standin=options.standin, serial=options.serial, linger=True)
+    wanted = EngineOptions(standin=options.standin, serial=options.serial)
     try:
         return Connected(client.launch(wanted), owned=True)
     except EngineError as error:
         if not options.or_standin or options.standin is not None or error.exit_code != NOT_READY:
             raise
         note = f"No phone: {error} This is the stand-in Pixel: all of it is SIMULATED."
-        return Connected(client.launch(EngineOptions(standin="normal", linger=True)), owned=True, note=note)
+        return Connected(client.launch(EngineOptions(standin="normal")), owned=True, note=note)
