@@ -19,9 +19,10 @@ from mtplab.engine.client import Hello
 from mtplab.engine.control import CommandServer, socket_path
 from mtplab.engine.core import Recorder
 from mtplab.engine.errors import EngineError
+from mtplab.engine.heatwatch import HeatWatch
 from mtplab.engine.host import HostSampler
 from mtplab.engine.options import EngineOptions, RunOptions
-from mtplab.engine.phone import HeatWatch, Phone, fact_events, open_phone
+from mtplab.engine.phone import Phone, fact_events, open_phone
 from mtplab.engine.runner import PipelineRun
 from mtplab.session import archive, paths
 from mtplab.session.atomic import write_atomic
