@@ -17,6 +17,7 @@ from mtplab import __version__
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "lab": ("mtplab.tui.command", "lab_command", "Open the terminal lab (this is what plain `mtplab` does)."),
     "doctor": ("mtplab.device.doctor_command", "doctor_command", "Check every precondition; say cause and cure."),
+    "devices": ("mtplab.device.devices_command", "devices_command", "List the attached phones; choose one."),
     "run": ("mtplab.engine.run_command", "run_command", "Run the pipeline without a screen."),
     "log": ("mtplab.benchlog.command", "log_command", "Judge benchmark logs: did the requested delegate run?"),
     "calc": ("mtplab.speculation.command", "calc_command", "Speedup from acceptance, draft length and costs."),

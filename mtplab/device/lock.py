@@ -42,13 +42,21 @@ def runtime_dir() -> Path:
     raise DeviceError(f"No folder for locks can be used ({problem}): set MTPLAB_RUNTIME to a folder of yours.")
 
 
-def _key() -> bytes:
-    """This user's key for serial numbers: the same phone has the same hash here, and says nothing elsewhere."""
+def kept_dir() -> Path:
+    """The user's own folder for what must outlast a restart: the key, the chosen phone, what is to be put back."""
     named = os.environ.get("MTPLAB_RUNTIME")
     folder = Path(named) if named else platformdirs.user_data_path("mtplab")
-    path = folder / "serial.key"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as problem:
+        raise DeviceError(f"{folder} cannot be made ({problem.strerror}): set MTPLAB_RUNTIME.") from problem
+    return folder
+
+
+def _key() -> bytes:
+    """This user's key for serial numbers: the same phone has the same hash here, and says nothing elsewhere."""
+    path = kept_dir() / "serial.key"
+    try:
         if not path.exists():
             fresh = path.with_name(f"serial.key.{secrets.token_hex(4)}")
             fresh.touch(mode=0o600)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mtplab.device import lock, paths
+from mtplab.device import choice, lock, paths
 from mtplab.device.adb import AdbServer
 from mtplab.device.errors import DeviceError
 from mtplab.device.facts import Facts, read_facts
@@ -34,12 +34,17 @@ def phone(link: Link | None, options: Options, server: AdbServer | None) -> Iter
     except DeviceError as problem:
         yield Item("device.attached", "device", "unknown", f"cannot be seen: {problem}", "adb start-server")
         return
-    entry, item = _choose(entries, link.serial if link else options.serial)
+    try:
+        remembered = None if link else choice.remembered()
+    except DeviceError as problem:
+        remembered = None
+        yield Item("device.remembered", "device", "unknown", str(problem), "mtplab devices --forget")
+    entry, item = _choose(entries, link.serial if link else choice.serial_of(options.serial), remembered)
     yield item
     if entry is None or not entry.usable:
         return
     yield _cable(entry)
-    yield _owner(entry.serial)
+    yield _owner(entry.phone)
     target = link or Link(chosen, entry.serial)
     try:
         facts = read_facts(target)
@@ -53,33 +58,23 @@ def phone(link: Link | None, options: Options, server: AdbServer | None) -> Iter
     yield from _state(facts, heat)
 
 
-def _choose(entries: list[DeviceEntry], serial: str | None) -> tuple[DeviceEntry | None, Item]:
-    def item(status: Status, cause: str, cure: str = "") -> Item:
-        return Item("device.attached", "device", status, cause, cure)
-
-    names = ", ".join(f"{e.serial} ({e.state})" for e in entries) or "none"
-    if serial is not None:
-        chosen = [entry for entry in entries if entry.serial == serial]
-        if not chosen:
-            return None, item("fail", f"{serial} is not attached (attached: {names})", "Check the cable: adb devices")
-    else:
-        chosen = [entry for entry in entries if entry.usable] or entries
-        if not chosen:
-            cure = "Attach a phone by USB with USB debugging on, or use the stand-in: --standin"
-            return None, item("fail", "no phone is attached", cure)
-        if len(chosen) > 1:
-            return None, item("fail", f"more than one device is attached: {names}", "Choose one with --serial.")
-    entry = chosen[0]
-    if entry.usable:
-        return entry, item("pass", f"{entry.serial} is attached and allows this computer")
-    return entry, item("fail", f"{entry.serial} is {entry.state}: {entry.explanation}", entry.cure)
+def _choose(
+    entries: list[DeviceEntry], serial: str | None, remembered: str | None = None
+) -> tuple[DeviceEntry | None, Item]:
+    chosen = choice.choose(entries, serial, remembered)
+    if chosen.entry is None or not chosen.usable:
+        return chosen.entry, Item("device.attached", "device", "fail", chosen.cause, chosen.cure)
+    cause = f"{chosen.entry.serial} is attached and allows this computer"
+    if chosen.how == "remembered":
+        cause += " (of several it is the remembered one)"
+    return chosen.entry, Item("device.attached", "device", "pass", cause)
 
 
 def _cable(entry: DeviceEntry) -> Item:
     if entry.wireless:
         cause = f"{entry.serial} is attached over Wi-Fi: radio and its heat would be measured too"
         return Item("device.cable", "device", "fail", cause, "Use a USB cable: adb disconnect, then plug it in.")
-    return Item("device.cable", "device", "pass", "not wireless")
+    return Item("device.cable", "device", "pass", f"not wireless ({entry.connection})")
 
 
 def _owner(serial: str) -> Item:

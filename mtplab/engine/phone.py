@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from mtplab.device import paths as device_paths
 from mtplab.device.adb import AdbServer
+from mtplab.device.choice import choose, remembered, serial_of
 from mtplab.device.errors import DeviceError
 from mtplab.device.facts import Facts, read_facts
 from mtplab.device.link import Link, list_devices
@@ -80,25 +81,13 @@ def _standin(options: EngineOptions, stack: contextlib.ExitStack) -> tuple[Link,
 
 def _attached(options: EngineOptions, stack: contextlib.ExitStack) -> tuple[Link, PhoneLock]:
     server = AdbServer.users().ensure()
-    entries = list_devices(server)
-    if options.serial is not None:
-        chosen = [e for e in entries if e.serial == options.serial]
-        if not chosen:
-            names = ", ".join(e.serial for e in entries) or "none"
-            raise EngineError(f"No device {options.serial} is attached (attached: {names}); check the cable.", 2)
-    else:
-        chosen = [e for e in entries if e.usable] or entries
-        if not chosen:
-            raise EngineError(
-                "No phone is attached. Plug one in with USB debugging on, or use the stand-in: --standin.", 2
-            )
-        if len(chosen) > 1:
-            names = ", ".join(e.serial for e in chosen)
-            raise EngineError(f"{len(chosen)} devices are attached ({names}); choose one with --serial.", 1)
-    entry = chosen[0]
-    if not entry.usable:
-        raise EngineError(f"{entry.serial} is {entry.state}: {entry.explanation}. {entry.cure}".strip(), 2)
-    lock = stack.enter_context(PhoneLock(entry.serial, STARTING))
+    chosen = choose(list_devices(server), serial_of(options.serial), remembered())
+    entry = chosen.entry
+    if entry is None or not entry.usable:
+        # That the user has to choose is a matter of usage; all else is a phone that is not ready.
+        sentence = f"{chosen.cause[:1].upper()}{chosen.cause[1:]}. {chosen.cure}".strip()
+        raise EngineError(sentence, 1 if chosen.ambiguous else 2)
+    lock = stack.enter_context(PhoneLock(entry.serial, STARTING, key=entry.phone))
     return Link(server, entry.serial), lock
 
 

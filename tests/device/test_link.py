@@ -327,7 +327,7 @@ def test_an_unknown_scenario_is_one_sentence_that_names_the_known_ones() -> None
 def test_odd_failures_of_the_library_become_sentences(problem: Exception, kind: type[DeviceError]) -> None:
     from mtplab.device import link as module
 
-    with pytest.raises(kind) as failed, module._translated("PHONE", "testing"):
+    with pytest.raises(kind) as failed, module.translated("PHONE", "testing"):
         raise problem
     assert str(failed.value).endswith(".")
     assert "PHONE" in str(failed.value)
@@ -342,7 +342,7 @@ def test_adbs_own_words_are_sorted_into_gone_and_refused() -> None:
         ("device offline", DeviceGone), ("device unauthorized.", DeviceGone), ("", DeviceGone),
         ("device 'X' not found", DeviceGone), ("closed", CommandFailed),
     ):  # fmt: skip
-        with pytest.raises(kind), module._translated("PHONE", "testing"):
+        with pytest.raises(kind), module.translated("PHONE", "testing"):
             raise AdbError(said)
 
 

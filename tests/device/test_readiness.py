@@ -86,7 +86,7 @@ def test_a_check_that_breaks_is_unknown_and_hides_no_other(monkeypatch: pytest.M
     ("listed", "serial", "status", "words"),
     [
         ("", None, "fail", "no phone is attached"),
-        ("A\tdevice\nB\tdevice\n", None, "fail", "more than one device"),
+        ("A\tdevice\nB\tdevice\n", None, "fail", "2 devices are attached"),
         ("A\tdevice\nB\tunauthorized\n", None, "pass", "A is attached"),
         ("A\tdevice\nB\tdevice\n", "B", "pass", "B is attached"),
         ("A\tdevice\n", "C", "fail", "C is not attached"),
