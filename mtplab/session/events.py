@@ -42,14 +42,51 @@ class LinkChanged(Event, frozen=True, kw_only=True, tag="link"):
     reason: str = ""
 
 
-class Heat(Event, frozen=True, kw_only=True, tag="heat"):
-    """One sample of the phone's temperatures (°C), thermal status and clocks (kHz, current and maximum)."""
+class SamplerCost(msgspec.Struct, frozen=True, kw_only=True):
+    """What watching the phone costs, per sample: CPU time there and here, packets and bytes on the cable.
+
+    None is "not measured (yet)"; where that is not for want of samples, `reason` says why.
+    """
+
+    zones: int
+    samples: int
+    rate_hz: float | None = None
+    device_ms: float | None = None
+    host_ms: float | None = None
+    packets: float | None = None
+    bytes: float | None = None
+    rejected: int = 0
+    pacing: str | None = None
+    reason: str | None = None
+
+    @property
+    def text(self) -> str:
+        """In one line for a pane: `32 zones · 10.0 Hz · 1.2 ms on the phone · 0.3 ms here`."""
+        rate = f"{self.rate_hz:.1f} Hz" if self.rate_hz is not None else "rate unknown"
+        there = f"{self.device_ms:.1f} ms on the phone" if self.device_ms is not None else ""
+        here = f"{self.host_ms:.1f} ms here" if self.host_ms is not None else ""
+        return " · ".join(word for word in (f"{self.zones} zones", rate, there, here) if word)
+
+
+class Heat(Event, frozen=True, kw_only=True, tag="heat", omit_defaults=True):
+    """One sample of the phone's temperatures (°C), thermal status and clocks (kHz, current and maximum).
+
+    `skin_source` names where the skin's temperature comes from. `caps_khz` are the limits in force on the clocks.
+    `load` is the busy share (0..1) of the busiest core of each CPU policy (and of the GPU as `gpu`), only in samples
+    in which it was read. `silent` (why a zone gives no temperature, by zone) stands in the first sample and wherever
+    it changed, `cost` every few seconds: LabState keeps the last of each.
+    """
 
     zones: dict[str, float | None] = {}
     skin_c: float | None = None
     status: int | None = None
     headroom: float | None = None
     clocks_khz: dict[str, tuple[int | None, int | None]] = {}
+    skin_source: str | None = None
+    caps_khz: dict[str, int | None] = {}
+    load: dict[str, float] = {}
+    silent: dict[str, str] | None = None
+    cost: SamplerCost | None = None
 
 
 class HostLoad(Event, frozen=True, kw_only=True, tag="host"):
@@ -61,10 +98,14 @@ class HostLoad(Event, frozen=True, kw_only=True, tag="host"):
 
 
 class Throttled(Event, frozen=True, kw_only=True, tag="throttle"):
-    """Throttling began or ended, with the evidence."""
+    """Throttling of one kind began or ended, with the evidence (a sentence with the numbers in it).
+
+    `kind`: `status` (Android says so), `cap` (a clock's limit was lowered), `clock` (a clock fell under load).
+    """
 
     began: bool
     evidence: str
+    kind: str = ""
 
 
 class Marker(Event, frozen=True, kw_only=True, tag="marker"):

@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 import msgspec
 
 from mtplab.session.atomic import write_atomic
-from mtplab.session.events import SCHEMA, Evidence, Fact, Figure, Header
+from mtplab.session.events import SCHEMA, Evidence, Fact, Figure, Header, SamplerCost
 from mtplab.session.foreign import Unfit, convert_foreign, decode_foreign
 from mtplab.session.heat import HeatPoint
 from mtplab.session.identity import Identity, Policy
@@ -99,6 +99,8 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     pitfalls: list[PitfallRecord] = []
     heat: list[HeatPoint] = []
     throttling: list[dict[str, Any]] = []
+    silent_zones: dict[str, str] = {}
+    sampler: SamplerCost | None = None
     markers: list[dict[str, Any]] = []
     gaps: list[dict[str, Any]] = []
     artefacts: dict[str, dict[str, Any]] = {}
@@ -178,6 +180,8 @@ def record_of(
         pitfalls=[{"pitfall": p.pitfall, "text": p.text, "evidence": p.evidence} for p in state.pitfalls],
         heat=[msgspec.structs.replace(p, t=since(p.t)) for p in state.heat_history.points],
         throttling=[timed(e) for e in state.throttle_events],
+        silent_zones=state.silent_zones,
+        sampler=state.sampler_cost,
         markers=[timed(m) for m in state.markers],
         gaps=[timed(g) for g in state.gaps],
         artefacts={a.name: {"sha256": a.sha256, "bytes": a.size_bytes} for a in state.artefacts.values()},

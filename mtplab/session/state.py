@@ -9,13 +9,12 @@ from typing import Any, Protocol
 import msgspec
 
 from mtplab.session import events as ev
-from mtplab.session.heat import HeatHistory
+from mtplab.session.heat import HeatHistory, HeatTrend, NextThreshold, Trend, ZoneWatch, skin_limits_c
 from mtplab.session.identity import Identity, Policy
 
 VISIBLE_LOG_LINES = 5000
 INFERENCE_FIGURES = ("first_us", "warmup_avg_us", "warmup_runs", "inference_avg_us", "inference_runs")
 GOOD_VERDICTS = ("full_delegate", "cpu_baseline")
-STATUS_NAMES = ("NONE", "LIGHT", "MODERATE", "SEVERE", "CRITICAL", "EMERGENCY", "SHUTDOWN")
 
 
 class Judged(Protocol):
@@ -117,8 +116,11 @@ class LabState:
         self.link_reason = ""
         self.heat: ev.Heat | None = None
         self.heat_history = HeatHistory()
+        self.heat_trend = HeatTrend()
+        self.zone_watch = ZoneWatch()
+        self.sampler_cost: ev.SamplerCost | None = None
         self.host: ev.HostLoad | None = None
-        self.throttled: ev.Throttled | None = None
+        self.throttling: dict[str, ev.Throttled] = {}
         self.throttle_events: list[ev.Throttled] = []
         self.markers: list[ev.Marker] = []
         self.messages: deque[ev.Message] = deque(maxlen=200)
@@ -155,6 +157,36 @@ class LabState:
         """Seconds between the first event and the last one applied."""
         return (self.t - self.t0) if self.t is not None and self.t0 is not None else 0.0
 
+    @property
+    def throttled(self) -> ev.Throttled | None:
+        """The oldest throttling that has not ended; None where none is seen. All of them: `throttling`, by kind."""
+        return next(iter(self.throttling.values()), None)
+
+    @property
+    def silent_zones(self) -> dict[str, str]:
+        """Zones that give no temperature, with the reason: unreadable, dead, constant while others moved, a limit."""
+        return self.zone_watch.silent
+
+    @property
+    def hottest_die(self) -> tuple[str, float] | None:
+        """The hottest compute die now by a sensor that is alive: (zone, °C)."""
+        return self.zone_watch.hottest_die
+
+    @property
+    def skin_trend(self) -> Trend:
+        """How fast the skin warms (°C per minute), or why that is not known."""
+        return self.heat_trend.skin
+
+    @property
+    def die_trend(self) -> Trend:
+        """How fast the hottest die warms (°C per minute), or why that is not known."""
+        return self.heat_trend.die
+
+    @property
+    def next_threshold(self) -> NextThreshold:
+        """The skin's next throttling limit: name, °C away, seconds away at the present trend (None with a reason)."""
+        return self.heat_trend.next_threshold(skin_limits_c(self.facts))
+
     def current_stage(self) -> StageView | None:
         """The stage that runs now, if any."""
         return next((s for s in self.stages.values() if s.status == "running"), None)
@@ -179,13 +211,21 @@ class LabState:
 
     def _heat(self, e: ev.Heat) -> None:
         self.heat = e
-        self.heat_history.add(e)
+        self.zone_watch.add(e)
+        die = self.zone_watch.hottest_die
+        self.heat_history.add(e, die[1] if die else None)
+        self.heat_trend.add(e, die[1] if die else None)
+        if e.cost is not None:
+            self.sampler_cost = e.cost
 
     def _host(self, e: ev.HostLoad) -> None:
         self.host = e
 
     def _throttle(self, e: ev.Throttled) -> None:
-        self.throttled = e if e.began else None
+        if e.began:
+            self.throttling[e.kind] = e
+        else:
+            self.throttling.pop(e.kind, None)
         self.throttle_events.append(e)
 
     def _run(self, e: ev.RunStarted) -> None:

@@ -123,7 +123,7 @@ def test_markers_are_found_in_both_directions() -> None:
 def test_heat_history_is_bounded_and_keeps_the_extremes(skins: list[float | None]) -> None:
     history = HeatHistory()
     for i, skin in enumerate(skins):
-        history.add(ev.Heat(t=float(i), skin_c=skin, status=None))
+        history.add(ev.Heat(t=float(i), skin_c=skin, status=None), None)
     known = [s for s in skins if s is not None]
     kept = [p.skin_high_c for p in history.points if p.skin_high_c is not None]
     assert len(history.points) <= MAX_POINTS

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from textual.content import Content
 
 from mtplab.session.events import Fact, Heat
-from mtplab.session.heat import DIE_ZONES, hottest_die
-from mtplab.session.state import STATUS_NAMES
+from mtplab.session.heat import DIE_ZONES, STATUS_NAMES, hottest_die
 from mtplab.tui import texts
 from mtplab.tui.texts import Part
 from mtplab.tui.view import View
