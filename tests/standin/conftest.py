@@ -55,6 +55,11 @@ class Adb:
         )  # fmt: skip
 
     @property
+    def port(self) -> int:
+        """The server's."""
+        return int(self.env["ANDROID_ADB_SERVER_PORT"])
+
+    @property
     def public_key(self) -> Path:
         return self.home / ".android" / "adbkey.pub"
 
@@ -72,10 +77,27 @@ def start_adb(binary: str, home: Path) -> Iterator[Adb]:
     server = subprocess.Popen(
         [binary, "nodaemon", "server"], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    adb("start-server")
+    # Not by `adb start-server`: asked too early it would start a second server, one that nobody ends.
+    until(lambda: server.poll() is not None or listens(adb.port), f"{binary} does not serve on port {adb.port}")
+    assert server.poll() is None, f"{binary} could not serve on port {adb.port}"
     yield adb
     server.terminate()
     server.wait(PATIENCE_S)
+
+
+def listens(port: int) -> bool:
+    """Whether somebody takes connections on this port of 127.0.0.1."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.fixture(scope="module", params=["bundled", "system"])
+def each_adb(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Adb]:
+    """Each adb in turn: the one in adbutils' wheel, and the system's; with a server and a key of its own."""
+    binary = bundled_adb() if request.param == "bundled" else shutil.which("adb")
+    if binary is None:
+        pytest.skip(f"there is no {request.param} adb here")
+    yield from start_adb(str(binary), tmp_path_factory.mktemp(f"adb-{request.param}"))
 
 
 @pytest.fixture(scope="session")

@@ -172,6 +172,11 @@ def test_the_small_commands_answer(device: Device) -> None:
     assert float(device.out("cat /proc/uptime").split()[0]) > 0
     device.out("logcat -c")
     assert device.out("logcat -d") == ""
+    device.out("log -p w -t bench two  'w o r d s'")
+    assert re.fullmatch(
+        r"\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} +\d+ +\d+ W bench   : two w o r d s\n", device.out("logcat -d")
+    )
+    assert device.shell("log -p nonsense -t bench word")[0] == 1
     assert device.shell("/data/local/tmp/no_such_tool")[0] == 127
     assert device.out("test -x /data/local/tmp/benchmark_model && command -v sh") == "/system/bin/sh\n"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import stat
 import subprocess
 import sys
@@ -15,7 +14,7 @@ import pytest
 from mtplab.standin import serve
 from mtplab.standin.settings import names
 
-from .conftest import PATIENCE_S, Adb, StartDevice, bundled_adb, read_line, start_adb, until
+from .conftest import PATIENCE_S, Adb, StartDevice, read_line, start_adb, until
 
 
 def test_the_line_on_stdout_says_where_everything_is(start_device: StartDevice) -> None:
@@ -176,22 +175,3 @@ def test_every_scenario_and_profile_can_be_served(start_device: StartDevice) -> 
     assert hot.control("temps")["status"] in ("LIGHT", "MODERATE")
     assert hot.control("temps")["clock"]["BIG"] < 0.8
     assert "Thermal Status: 1" in hot.out("dumpsys thermalservice")
-
-
-def test_the_adb_of_the_adbutils_wheel_works_too(start_device: StartDevice, tmp_path: Path) -> None:
-    binary = bundled_adb()
-    if binary is None:
-        pytest.skip("adbutils' wheel carries no adb here")
-    device = start_device("--backend", "portable", trusted=False, connect=False)
-    with contextlib.contextmanager(start_adb)(str(binary), tmp_path / "bundled") as adb:
-        adb("connect", device.serial)
-        until(lambda: b"unauthorized" in adb("devices").stdout, "not seen")
-        device.control("allow")
-        until(lambda: b"\tdevice" in adb("devices").stdout, "not allowed")
-        done = adb("-s", device.serial, "shell", "echo out; echo err >&2; exit 9")
-        assert (done.returncode, done.stdout, done.stderr) == (9, b"out\n", b"err\n")
-        data = os.urandom(300_000)
-        (tmp_path / "f").write_bytes(data)
-        assert adb("-s", device.serial, "push", str(tmp_path / "f"), "/sdcard/f").returncode == 0
-        assert adb("-s", device.serial, "pull", "/sdcard/f", str(tmp_path / "g")).returncode == 0
-        assert (tmp_path / "g").read_bytes() == data
