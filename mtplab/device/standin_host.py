@@ -78,9 +78,14 @@ class StandinProcess:
             raise DeviceError("The stand-in is not running: use it inside its `with` block.")
         return self._server
 
-    def link(self) -> Link:
-        """A link to the stand-in."""
-        return Link(self.server, self.serial)
+    @property
+    def serials(self) -> list[str]:
+        """Every phone's serial: a scenario may serve several; `serial` is the first."""
+        return [str(phone["serial"]) for phone in self.about.get("phones", [self.about])]
+
+    def link(self, serial: str | None = None) -> Link:
+        """A link to the stand-in, or to the named one of its phones."""
+        return Link(self.server, serial or self.serial)
 
     def __enter__(self) -> StandinProcess:
         with contextlib.ExitStack() as stack:
@@ -88,9 +93,10 @@ class StandinProcess:
                 self._server = stack.enter_context(PrivateServer())
             stack.callback(self._end)
             self._launch()
-            connect(self.server, self.serial)
-            if self._allow:
-                self.link().wait_for_return(_START_S)
+            for serial in self.serials:
+                connect(self.server, serial)
+                if self._allow:
+                    Link(self.server, serial).wait_for_return(_START_S)
             self._stack = stack.pop_all()
         return self
 

@@ -8,14 +8,14 @@ import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from mtplab.standin.backends import Backend, device_environment
+from mtplab.standin.adb_services import AdbServices
+from mtplab.standin.backends import Backend
+from mtplab.standin.cable import CableKeeper
 from mtplab.standin.files import DeviceFiles
 from mtplab.standin.keys import TOKEN_BYTES, PublicKey, parse_public_key
 from mtplab.standin.processes import Processes
 from mtplab.standin.programs import Programs
-from mtplab.standin.settings import Profile
-from mtplab.standin.shell import ShellRun, parse_request
-from mtplab.standin.sync import SyncSession
+from mtplab.standin.settings import Cable, Profile
 from mtplab.standin.wire import (
     AUTH,
     AUTH_PUBLIC_KEY,
@@ -29,7 +29,10 @@ from mtplab.standin.wire import (
 )  # fmt: skip
 
 FEATURES = "shell_v2,cmd,stat_v2,ls_v2,fixed_push_mkdir,fixed_push_symlink_timestamp,sendrecv_v2"
-MODES = ("normal", "silent", "recovery", "unauthorized")
+# offline: takes connections and says nothing (adb shows `offline`). hung: the same in the middle of its connections
+# (adb still shows `device`). The banners after them are what adb shows by their names.
+BANNERS = {"normal": "device", "recovery": "recovery", "sideload": "sideload", "bootloader": "bootloader"}
+MODES = ("offline", "hung", "unauthorized", *BANNERS)
 # adb adopts an "emulator" by itself on these ports.
 EMULATOR_PORTS = range(5554, 5586)
 MAX_CONNECTIONS = 32  # of trusted clients
@@ -51,19 +54,27 @@ class Adbd:
         programs: Programs,
         *,
         keys: list[PublicKey],
-        limit_bytes: int,
+        room_bytes: Callable[[], int],
+        cable: Cable,
     ) -> None:
-        self._profile, self._files, self._backend = profile, files, backend
-        self._processes, self._programs, self._limit_bytes = processes, programs, limit_bytes
+        """`room_bytes` tells how much may still be pushed."""
+        self._profile, self._processes = profile, processes
+        self._services = AdbServices(
+            profile, files, backend, processes, programs, room_bytes=room_bytes, reboot=self.reboot
+        )
+        self.cable = CableKeeper(cable, self.unplug)
         self._keys = list(keys)
         self._asking: dict[Connection, PublicKey] = {}
         self.announce: Callable[[str], None] = lambda text: None  # told of every key that begins to wait
         # In order of arrival; the timer ends a stranger that neither proves who it is nor asks to be trusted.
         self.connections: dict[Connection, asyncio.TimerHandle] = {}
-        self.mode = "normal"
+        self._mode = "normal"
+        self._answers = asyncio.Event()
+        self._answers.set()
         self._plugged = True
         self._server: asyncio.Server | None = None
-        self._later: set[asyncio.TimerHandle] = set()
+        self._returning: asyncio.TimerHandle | None = None
+        self.rebooted: Callable[[], None] = lambda: None
 
     async def listen(self, port: int) -> int:
         """Open the port (0: any free one outside the emulators' range) and return it."""
@@ -97,7 +108,7 @@ class Adbd:
         return asyncio.get_running_loop().call_later(seconds, self._time_is_up, connection)
 
     def _time_is_up(self, connection: Connection) -> None:
-        if self.mode == "silent":  # this phone answers nobody: clients are not to blame
+        if self.mode in ("offline", "hung"):  # this phone answers nobody: clients are not to blame
             self.connections[connection] = self._limit_time(connection, HANDSHAKE_S)
         else:
             self._turn_away(connection)
@@ -110,7 +121,7 @@ class Adbd:
 
     async def on_connect(self, connection: Connection) -> None:
         """Answer a client's CNXN: with a token to sign, never with trust."""
-        if self.mode != "silent":
+        if self.mode not in ("offline", "hung"):
             self._challenge(connection)
 
     async def on_auth(self, connection: Connection, kind: int, data: bytes) -> None:
@@ -142,10 +153,11 @@ class Adbd:
             self.connections[connection].cancel()
         self._asking.pop(connection, None)
         connection.online = True
-        state = "recovery" if self.mode == "recovery" else "device"
+        self.cable.came_online()
         names = ("ro.product.name", "ro.product.model", "ro.product.device")
         facts = ";".join(f"{name}={self._profile.properties[name]}" for name in names)
-        connection.send(CNXN, VERSION, MAX_PAYLOAD, f"{state}::{facts};features={FEATURES}".encode())
+        banner = f"{BANNERS.get(self.mode, 'device')}::{facts};features={FEATURES}"
+        connection.send(CNXN, VERSION, MAX_PAYLOAD, banner.encode())
 
     def asking(self) -> list[dict[str, str]]:
         """The keys that wait to be allowed: fingerprint, owner as the key names it, peer."""
@@ -165,14 +177,46 @@ class Adbd:
         if fingerprint is None and len(waiting) > 1:
             raise ValueError(f"{len(waiting)} keys are asking; say which: allow {' | '.join(sorted(waiting))}")
         chosen = fingerprint.upper() if fingerprint else next(iter(waiting), None)
-        self.mode = "normal" if self.mode == "unauthorized" else self.mode
+        if self.mode == "unauthorized":
+            self._mode = "normal"
         let_in = {connection: key for connection, key in self._asking.items() if key.fingerprint == chosen}
         for connection, key in let_in.items():
             self._keys.append(key)
             self._welcome(connection)
         return [key.owner for key in list(let_in.values())[:1]]
 
+    # --- the state adb shows
+
+    @property
+    def mode(self) -> str:
+        """One of MODES."""
+        return self._mode
+
+    def set_mode(self, mode: str) -> None:
+        """Change it: connections break, so that clients see; only a phone that hangs, or wakes up, keeps them."""
+        hangs = "hung" in (mode, self._mode)
+        self._mode = mode
+        if mode == "hung":
+            self._answers.clear()
+        else:
+            self._answers.set()
+        if not hangs:
+            self.drop()
+
+    def reboot(self, mode: str = "normal") -> None:
+        """Every process ends, the phone goes away for some seconds and comes back in `mode`."""
+        self._processes.kill_all()
+        self.rebooted()
+        self._mode = mode
+        self._answers.set()
+        self.unplug(REBOOT_S)
+
     # --- the cable
+
+    async def carry(self, count: int) -> bool:
+        """Let bytes pass; False when the cable was pulled within them. A phone that hangs lets nothing pass."""
+        await self._answers.wait()
+        return await self.cable.carry(count)
 
     def drop(self) -> None:
         """A glitch: every connection breaks at once; clients may come back."""
@@ -181,15 +225,21 @@ class Adbd:
 
     def unplug(self, seconds: float | None = None) -> None:
         """Pull the cable, for some seconds or until `plug`."""
+        self._stop_returning()
         self._plugged = False
         self.drop()
         if seconds is not None:
-            handle = asyncio.get_running_loop().call_later(seconds, self.plug)
-            self._later.add(handle)
+            self._returning = asyncio.get_running_loop().call_later(seconds, self.plug)
 
     def plug(self) -> None:
         """Put the cable back."""
+        self._stop_returning()
         self._plugged = True
+
+    def _stop_returning(self) -> None:
+        if self._returning is not None:
+            self._returning.cancel()
+            self._returning = None
 
     def gone(self, connection: Connection) -> None:
         """A connection has ended."""
@@ -202,57 +252,7 @@ class Adbd:
 
     def service(self, name: str) -> Callable[[Stream], Awaitable[None]] | None:
         """The service of this name, bound to its arguments."""
-        kind = name.split(":", 1)[0].split(",", 1)[0]
-        services = {
-            "shell": self._shell, "exec": self._shell, "sync": self._sync, "tcp": self._socket,
-            "localfilesystem": self._socket, "reboot": self._reboot, "root": self._root,
-        }  # fmt: skip
-        found = services.get(kind)
-        return None if found is None else lambda stream: found(stream, name)
-
-    async def _shell(self, stream: Stream, name: str) -> None:
-        request = parse_request(name)
-        env = device_environment(self._profile.properties["ro.product.device"])
-        run = ShellRun(request, stream, self._processes)
-        await run.run(self._backend.command(request.command), env, self._files.root)
-
-    async def _sync(self, stream: Stream, _name: str) -> None:
-        session = SyncSession(
-            stream, self._files, limit_bytes=self._limit_bytes,
-            content=self._programs.content, pushed=self._programs.adopt,
-        )  # fmt: skip
-        await session.run()
-
-    async def _socket(self, stream: Stream, name: str) -> None:
-        kind, _, address = name.partition(":")
-        try:
-            if kind == "tcp":
-                reader, writer = await asyncio.open_connection("127.0.0.1", int(address.split(":")[0]))
-            else:
-                reader, writer = await asyncio.open_unix_connection(self._files.host(address))
-        except (OSError, ValueError):
-            return
-
-        async def upward() -> None:
-            while data := await stream.read():
-                writer.write(data)
-                await writer.drain()
-            writer.close()
-
-        feeding = asyncio.ensure_future(upward())
-        try:
-            while data := await reader.read(65536):
-                await stream.write(data)
-        finally:
-            feeding.cancel()
-            writer.close()
-
-    async def _reboot(self, _stream: Stream, _name: str) -> None:
-        self._processes.kill_all()
-        self.unplug(REBOOT_S)
-
-    async def _root(self, stream: Stream, _name: str) -> None:
-        await stream.write(b"adbd cannot run as root in production builds\n")
+        return self._services.find(name, self.mode)
 
 
 def read_allowed(paths: list[Path]) -> list[PublicKey]:

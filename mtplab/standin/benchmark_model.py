@@ -15,25 +15,16 @@ if __name__ == "__main__":  # started by path: find this package without putting
     del sys.path[0]
 
 import importlib
-import json
 import os
 import signal
 import time
 from typing import Any
 
 from mtplab.standin import bench_flags, bench_stats
-from mtplab.standin.bench_graph import (
-    Delegation,
-    Graph,
-    Model,
-    largest_partition,
-    read_file,
-    read_model,
-    xnnpack_delegation,
-)  # fmt: skip
+from mtplab.standin.bench_delegates import Delegates, read_script
+from mtplab.standin.bench_graph import Delegation, Graph, Model, read_file, read_model, xnnpack_delegation
 from mtplab.standin.bench_io import RUNTIME, TOOL, Failure, Fatal, Throttle, fail, native_noise_held, say
 
-GPU_SCRIPT = "MTPLAB_STANDIN_GPU"
 LAST_LINE = "mtplab stand-in: host timings, not a phone"
 
 
@@ -42,16 +33,14 @@ class Benchmark:
 
     def __init__(self, flags: bench_flags.Flags) -> None:
         self._flags = flags
-        script = json.loads(os.environ.get(GPU_SCRIPT, '{"outcome": "full", "refuses": {}}'))
-        self._outcome, self._refuses = script["outcome"], script["refuses"]
+        self._delegates = Delegates(flags, read_script())
         self._inputs: list[tuple[int, Any]] = []
-        on_gpu = flags["use_gpu"] and self._outcome in ("full", "partial")
-        self._throttle = Throttle("G3D" if on_gpu else "BIG")
+        self._throttle = Throttle(self._delegates.die())
 
     def run(self) -> None:
         """Everything from the parameters to the timings; Failure or Fatal when the real tool would end early."""
         flags = self._flags
-        for line in flags.log_lines():
+        for line in [*flags.log_lines(), *self._delegates.parameter_lines()]:
             say(TOOL, "INFO", line)
         if flags.unknown:
             say(TOOL, "WARN", "Unconsumed cmdline flags: " + " ".join(flags.unknown))
@@ -70,7 +59,7 @@ class Benchmark:
         start = time.perf_counter()
         interpreter = self._interpreter()
         init_us = (time.perf_counter() - start) * 1e6
-        self._apply_delegates(model, graph, seen)
+        self._delegates.apply(model, graph, seen)
         start = time.perf_counter()
         self._allocate(interpreter, graph, layers)
         init_us += (time.perf_counter() - start) * 1e6
@@ -105,7 +94,7 @@ class Benchmark:
     def _delegation_seen(self, data: bytes, model: Model) -> Delegation | None:
         wanted = self._flags["signature_to_run_for"]
         index = model.signatures.get(wanted, 0)
-        if not self._flags["use_xnnpack"] or (self._flags["use_gpu"] and self._outcome != "none"):
+        if not self._flags["use_xnnpack"] or self._delegates.takes_something():
             return None
         return xnnpack_delegation(data, model, index, max(1, self._flags["num_threads"]))
 
@@ -135,9 +124,8 @@ class Benchmark:
         from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
         flags = self._flags
-        gpu_runs = flags["use_gpu"] and self._outcome in ("full", "dynamic", "crash")
         resolver = OpResolverType.AUTO
-        if not flags["use_xnnpack"] and not gpu_runs:
+        if not flags["use_xnnpack"] and not self._delegates.takes_all():
             resolver = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
         with native_noise_held() as noise:
             try:
@@ -149,99 +137,6 @@ class Benchmark:
             except (RuntimeError, ValueError) as error:
                 noise.show()
                 raise fail(f"Failed to initialize the interpreter: {error}") from None
-
-    # --- delegates
-
-    def _apply_delegates(self, model: Model, graph: Graph, seen: Delegation | None) -> None:
-        flags = self._flags
-        applied = False
-        if flags["use_nnapi"]:
-            say(TOOL, "WARN", "NNAPI acceleration is unsupported on this platform.")
-        if flags["use_gpu"]:
-            self._apply_gpu(model, graph)
-            applied = True
-        explicit = "use_xnnpack" in flags.given and flags["use_xnnpack"]
-        if explicit and not (flags["use_gpu"] and self._outcome == "full"):
-            self._apply_xnnpack(graph, seen)
-            applied = True
-        if not applied and flags["require_full_delegation"]:
-            raise fail("Disallowed CPU fallback detected.")
-        default = flags["use_xnnpack"] and not explicit
-        if default and not (flags["use_gpu"] and self._outcome == "full"):
-            say(RUNTIME, "INFO", "Created TensorFlow Lite XNNPACK delegate for CPU.")
-            if seen is not None:
-                _say_replacing(graph, seen.replaced, seen.total, "TfLiteXNNPackDelegate", seen.subsets)
-
-    def _apply_xnnpack(self, graph: Graph, seen: Delegation | None) -> None:
-        say(RUNTIME, "INFO", "Created TensorFlow Lite XNNPACK delegate for CPU.")
-        say(TOOL, "INFO", "XNNPACK delegate created.")
-        if seen is None:
-            return  # how much XNNPACK took cannot be seen here, so nothing is said of it
-        _say_replacing(graph, seen.replaced, seen.total, "TfLiteXNNPackDelegate", seen.subsets)
-        self._say_verdict("XNNPACK", seen.kernels, seen.kernels == 1 and seen.subsets == 1)
-
-    def _apply_gpu(self, model: Model, graph: Graph) -> None:
-        say(RUNTIME, "INFO", "Created TensorFlow Lite delegate for GPU.")
-        say(TOOL, "INFO", "GPU delegate created.")
-        if self._outcome == "dynamic":
-            tensor = graph.nodes[-1].outputs[0] if graph.nodes and graph.nodes[-1].outputs else 0
-            say(
-                RUNTIME,
-                "WARNING",
-                "Attempting to use a delegate that only supports static-sized tensors with a graph that has "
-                f"dynamic-sized tensors (tensor#{tensor} is a dynamic-sized tensor).",
-            )
-            raise fail("Failed to apply GPU delegate.")
-        if self._outcome == "none":
-            self._say_verdict("GPU", 0, False)
-            return
-        say(TOOL, "INFO", "Loaded OpenCL library with dlopen.")
-        if self._outcome == "crash":
-            os.kill(os.getpid(), signal.SIGSEGV)
-        for other in model.graphs:
-            taken = self._gpu_takes(other, graph)
-            if other is graph:
-                kernels, whole = (1 if taken else 0), len(taken) == len(other.nodes)
-        self._say_verdict("GPU", kernels, whole)
-
-    def _gpu_takes(self, other: Graph, graph: Graph) -> set[int]:
-        """Say what the delegate takes of one subgraph (it is applied to all of them)."""
-        refused = self._refused(other) if self._outcome == "partial" else {}
-        supported = {i for i, node in enumerate(other.nodes) if node.op not in refused}
-        taken, subsets = largest_partition(other, supported)
-        rest = len(other.nodes) - len(taken)
-        if refused:
-            lines = [f"{op}: {reason}" for op, reason in sorted(refused.items())]
-            lines.append(
-                f"{len(taken)} operations will run on the GPU, and the remaining {rest} operations will run on "
-                "the CPU."
-            )
-            say(RUNTIME, "ERROR", "\n".join(["Following operations are not supported by GPU delegate:", *lines]))
-        if taken:
-            _say_replacing(other, len(taken), len(other.nodes), "TfLiteGpuDelegateV2", subsets)
-            say(RUNTIME, "INFO", "Initialized OpenCL-based API.")
-            say(RUNTIME, "INFO", "Created 1 GPU delegate kernels.")
-        return taken
-
-    def _refused(self, graph: Graph) -> dict[str, str]:
-        present = {node.op for node in graph.nodes}
-        refused = {op: reason for op, reason in self._refuses.items() if op in present}
-        if refused or not graph.nodes:
-            return refused
-        # The scenario says "partial": where no listed operation occurs, the last one is refused.
-        return {graph.nodes[-1].op: "OP is supported, but tensor type/shape isn't compatible."}
-
-    def _say_verdict(self, name: str, kernels: int, whole: bool) -> None:
-        if self._flags["require_full_delegation"] and not whole:
-            raise fail("Disallowed CPU fallback detected.")
-        said = f"Explicitly applied {name} delegate, and the model graph will be"
-        if whole:
-            say(TOOL, "INFO", f"{said} completely executed by the delegate.")
-        elif kernels:
-            say(TOOL, "INFO", f"{said} partially executed by the delegate w/ {kernels} delegate kernels.")
-        else:
-            text = f"Though {name} delegate is explicitly applied, the model graph will not be executed by the"
-            say(TOOL, "INFO", f"{text} delegate.")
 
     # --- inputs
 
@@ -314,21 +209,12 @@ class Benchmark:
         start = time.perf_counter()
         if not self._flags["dry_run"]:
             inner.Invoke(graph.index)
+            self._delegates.count_inference()
         spent = time.perf_counter() - start
         extra = self._throttle.stretch(spent)
         if extra > 0:
             time.sleep(extra)
         return time.perf_counter() - start
-
-
-def _say_replacing(graph: Graph, replaced: int, total: int, delegate: str, subsets: int) -> None:
-    name = f" ({graph.name})" if graph.name else ""
-    say(
-        RUNTIME,
-        "VERBOSE",
-        f"Replacing {replaced} out of {total} node(s) with delegate ({delegate}) node, yielding {subsets} "
-        f"partitions for subgraph {graph.index}{name}.",
-    )
 
 
 def main(arguments: list[str]) -> int:

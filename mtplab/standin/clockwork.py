@@ -10,6 +10,7 @@ from pathlib import Path
 from mtplab.standin.phone import Phone
 from mtplab.standin.physics import STATUS_NAMES
 from mtplab.standin.processes import Processes
+from mtplab.standin.storage import Storage
 
 TICK_S = 0.25
 IDLE_TICK_S = 1.0  # while no shell or program runs, nobody looks
@@ -21,8 +22,8 @@ BACKGROUND_LOAD = {"BIG": 0.01, "MID": 0.02, "LITTLE": 0.08}
 class Clockwork:
     """Drives the heat model from measured CPU time and keeps the phone's files current."""
 
-    def __init__(self, phone: Phone, processes: Processes, *, speed: float, limit_bytes: int) -> None:
-        self._phone, self._processes, self._speed, self._limit_bytes = phone, processes, speed, limit_bytes
+    def __init__(self, phone: Phone, processes: Processes, storage: Storage, *, speed: float) -> None:
+        self._phone, self._processes, self._storage, self._speed = phone, processes, storage, speed
         self._programs: dict[int, tuple[str, float | None, float]] = {}
         self._forced: dict[str, float] = {}
         self._npu = 0
@@ -68,7 +69,7 @@ class Clockwork:
             last = now
             self._phone.refresh()
             if tick % SPACE_EVERY_TICKS == 0:
-                self._phone.write_space(self._limit_bytes)
+                self._phone.write_space(self._storage.df_line())
             tick += 1
             await self._until_next_tick(keep_uptime)
 

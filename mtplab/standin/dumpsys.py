@@ -18,13 +18,16 @@ class Services:
     def __init__(self, profile: Profile) -> None:
         self._profile = profile
         self._tables = read_toml(HERE / "services.toml")
+        self._last_cached: list[str] = []
 
-    def thermalservice(self, model: HeatModel) -> str:
-        """As Android prints it: the cached section first (and stale), then the HAL's."""
+    def thermalservice(self, model: HeatModel, hal_ready: bool = True) -> str:
+        """As Android prints it: the cached section first (and stale), then the HAL's, if that one is ready."""
         tables = self._tables
         lines = ["IsStatusOverride: false"]
         for listeners, count in (("ThermalEventListeners", 8), ("ThermalStatusListeners", 2)):
             lines += [f"{listeners}:", f"\tcallbacks: {count}", "\tkilled: false", "\tbroadcasts count: -1"]
+        if not hal_ready:
+            return self._without_hal(lines, model)
         lines += [f"Thermal Status: {model.status}", "Cached temperatures:"]
         lines += [self._sensor(sensor, model, -CACHED_LAG_C) for sensor in reversed(tables["sensors"])]
         lines += ["HAL Ready: true", "HAL connection:", "\tThermalHAL AIDL 1  connected: yes"]
@@ -41,6 +44,13 @@ class Services:
                 f"\tTemperatureThreshold{{mType={row['type']}, mName={row['name']}, "
                 f"mHotThrottlingThresholds=[{', '.join(row['hot'])}], mColdThrottlingThresholds=[{cold}]}}"
             )
+        return "\n".join(lines) + "\n"
+
+    def _without_hal(self, lines: list[str], model: HeatModel) -> str:
+        """What the service knew before the HAL went away, for ever."""
+        if not self._last_cached:
+            self._last_cached = [self._sensor(sensor, model, 0.0) for sensor in reversed(self._tables["sensors"])]
+        lines += ["Thermal Status: 0", "Cached temperatures:", *self._last_cached, "HAL Ready: false"]
         return "\n".join(lines) + "\n"
 
     @staticmethod

@@ -90,7 +90,8 @@ class Phone:
         write("/etc/passwd", "root:x:0:0::/:/system/bin/sh\nshell:x:2000:2000::/:/system/bin/sh\n")
         write("/etc/group", "root:x:0:\nshell:x:2000:\n")
         write("/system/build.prop", "# see getprop\n")
-        write(profile.npu_counter, "0 0 0\n")
+        if profile.npu_counter is not None:
+            write(profile.npu_counter, "0 0 0\n")
         write(f"{SIM}/logcat", "--------- beginning of main\n", 0o666)
         facts = {"cpus": len(cpus), "kernel": profile.kernel, "hostname": "localhost"}
         facts |= {"wm_size": profile.display["size"], "wm_density": profile.display["density"]}
@@ -105,7 +106,8 @@ class Phone:
             package.unlink(missing_ok=True)
         write(f"{SIM}/packages", "".join(f"{name}\n" for name in packages))
         for number, zone in enumerate(profile.zones):
-            write(f"{THERMAL}/thermal_zone{number}/type", f"{zone.type}\n")
+            mode = 0o000 if self.scenario.zones_denied else 0o444
+            write(f"{THERMAL}/thermal_zone{number}/type", f"{zone.type}\n", mode)
         for policy in profile.policies:
             folder = f"{CPUFREQ}/{policy.name}"
             write(f"{folder}/cpuinfo_min_freq", f"{policy.min_khz}\n")
@@ -119,11 +121,12 @@ class Phone:
         """Bring sensors, clocks and service texts up to the heat model."""
         for number, zone in enumerate(self.profile.zones):
             path = f"{THERMAL}/thermal_zone{number}/temp"
-            self._update(path, f"{self._zone_milli_c(zone)}\n", 0o444 if zone.readable else 0o000)
+            mode = 0o444 if zone.readable and not self.scenario.zones_denied else 0o000
+            self._update(path, f"{self._zone_milli_c(zone)}\n", mode)
         for policy in self.profile.policies:
             self._refresh_policy(policy)
         model = self.model
-        self._update(f"{SIM}/dumpsys/thermalservice", self._services.thermalservice(model))
+        self._update(f"{SIM}/dumpsys/thermalservice", self._services.thermalservice(model, self.scenario.hal_ready))
         self._update(f"{SIM}/dumpsys/battery", self._services.battery(model))
         supply = {
             "temp": round(model.temperature_c["battery"] * 10),
@@ -141,16 +144,9 @@ class Phone:
         now = time.monotonic()
         self.files.write("/proc/uptime", f"{now:.2f} {now * 6:.2f}\n")
 
-    def write_space(self, limit_bytes: int) -> None:
+    def write_space(self, df_line: str) -> None:
         """What `df` says."""
-        used = self.files.stored_bytes() // 1024
-        disk = os.statvfs(self.files.root)
-        total = self.profile.storage_kib
-        free = max(0, min(limit_bytes // 1024 - used, disk.f_bavail * disk.f_frsize // 1024, total))
-        sizes = (total, total - free, free)
-        percent = -(-(total - free) * 100 // total)
-        in_gib = " ".join(str(size >> 20) for size in sizes)
-        self.files.write(f"{SIM}/df", f"{total} {total - free} {free} {percent} {in_gib}\n")
+        self._update(f"{SIM}/df", df_line)
 
     def _refresh_policy(self, policy: Policy) -> None:
         span, clock = policy.max_khz - policy.min_khz, self.model.clock[policy.die]

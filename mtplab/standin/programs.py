@@ -25,10 +25,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from mtplab.standin.bench_delegates import GPU_RUNS, NPU_COUNTER, SCRIPT
 from mtplab.standin.files import DeviceFiles, RootFilter
 from mtplab.standin.phone import SIM
 from mtplab.standin.processes import Processes, kill_group
-from mtplab.standin.settings import Scenario
+from mtplab.standin.settings import Profile, Scenario
 from mtplab.standin.throttle import hold_back
 
 BENCHMARK_MODEL = "/data/local/tmp/benchmark_model"
@@ -71,12 +72,13 @@ class Programs:
         self,
         files: DeviceFiles,
         processes: Processes,
+        profile: Profile,
         scenario: Scenario,
         meter: LoadMeter,
         trampolines: bool,
     ) -> None:
-        self._files, self._processes, self._scenario, self._meter = files, processes, scenario, meter
-        self._trampolines = trampolines
+        self._files, self._processes, self._meter = files, processes, meter
+        self._profile, self._scenario, self._trampolines = profile, scenario, trampolines
         benchmark = str(Path(__file__).with_name("benchmark_model.py"))
         self.table: dict[str, list[str]] = {BENCHMARK_MODEL: [sys.executable, benchmark]}
         self._requests: int | None = None
@@ -321,8 +323,14 @@ class Programs:
         return True
 
     def _environment(self) -> dict[str, str]:
-        told = {"outcome": self._scenario.gpu_outcome, "refuses": self._scenario.gpu_refuses}
         kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+        told = {
+            "gpu": self._scenario.gpu_outcome, "refuses": self._scenario.gpu_refuses,
+            "npu": self._scenario.npu_outcome, "accelerators": self._profile.nnapi_accelerators,
+        }  # fmt: skip
+        counter = self._profile.npu_counter
+        if counter:
+            kept[NPU_COUNTER] = self._files.root + counter
         if site.ENABLE_USER_SITE:  # HOME is another now, but packages installed for this user alone are still wanted
             kept["PYTHONUSERBASE"] = site.getuserbase()
         return {
@@ -331,13 +339,18 @@ class Programs:
             "TMPDIR": self._files.root + TEMPORARY_FOLDER,
             "PYTHONUNBUFFERED": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
-            "MTPLAB_STANDIN_GPU": json.dumps(told),
+            SCRIPT: json.dumps(told),
             "MTPLAB_STANDIN_CLOCK": f"{self._files.root}{SIM}/clock",
         }
 
     def _die(self, argv: list[str]) -> str:
-        asked = any(word in ("--use_gpu=true", "--use_gpu=1", "--use_gpu") for word in argv)
-        return "G3D" if asked and self._scenario.gpu_outcome in ("full", "partial") else "CPU"
+        def asks(flag: str) -> bool:
+            return any(word in (f"--{flag}=true", f"--{flag}=1", f"--{flag}") for word in argv)
+
+        if asks("use_gpu") and self._scenario.gpu_outcome in GPU_RUNS:
+            return "G3D"
+        on_npu = asks("use_npu") or asks("use_nnapi")
+        return "TPU" if on_npu and self._scenario.npu_outcome == "full" else "CPU"
 
 
 async def _write_all(pipe: int, data: bytes) -> None:

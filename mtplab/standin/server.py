@@ -1,4 +1,4 @@
-"""Serves one stand-in device from the first JSON line to the last process."""
+"""Serves the phones of a scenario from the first JSON line to the last process."""
 
 from __future__ import annotations
 
@@ -16,15 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mtplab.standin import backends
-from mtplab.standin.adbd import EMULATOR_PORTS, Adbd, read_allowed
-from mtplab.standin.clockwork import Clockwork
-from mtplab.standin.control import Control
-from mtplab.standin.files import DeviceFiles
-from mtplab.standin.phone import Phone
-from mtplab.standin.physics import HeatModel
-from mtplab.standin.processes import Processes
-from mtplab.standin.programs import Programs
-from mtplab.standin.settings import UsageError, load_profile, load_scenario, names
+from mtplab.standin.adbd import EMULATOR_PORTS, read_allowed
+from mtplab.standin.assembly import Device, Order
+from mtplab.standin.keys import PublicKey
+from mtplab.standin.settings import UsageError, load_scenario, names
 
 MARKER = ".mtplab-standin"
 EXIT_FINE, EXIT_USAGE = 0, 1
@@ -120,110 +115,82 @@ def _parse_programs(words: list[str]) -> dict[str, list[str]]:
     return found
 
 
-class _Device:
-    """All parts of one device, wired together."""
-
-    def __init__(self, options: argparse.Namespace, folder: Path) -> None:
-        profile, scenario = load_profile(options.profile), load_scenario(options.scenario)
-        if options.port in EMULATOR_PORTS:
-            raise UsageError(f"port {options.port} is one adb takes for an emulator's; choose another")
-        extra = _parse_programs(options.program)
-        try:
-            keys = read_allowed(options.allow_key)
-        except (OSError, ValueError) as error:
-            raise UsageError(f"cannot use the key of --allow-key: {error}") from None
-        root = folder / "device"
-        root.mkdir(exist_ok=True)
-        root.chmod(0o755)
-        self.files = DeviceFiles(str(root))
-        self.phone = Phone(self.files, profile, scenario, HeatModel.start(profile, scenario))
-        self.phone.build("unknown")
-        self.phone.write_uptime()
-        self.backend = backends.choose(options.backend, self.files)
-        self.phone.build(self.backend.name)
-        limits = {"limit": options.max_processes, "max_file_bytes": options.max_bytes}
-        self.processes = Processes(self.files, **limits)
-        self.clockwork = Clockwork(
-            self.phone, self.processes, speed=options.speed, limit_bytes=options.max_bytes
-        )
-        self.programs = Programs(
-            self.files, self.processes, scenario, self.clockwork, self.backend.has_trampolines
-        )
-        self.programs.install(extra)
-        self.adbd = Adbd(
-            profile, self.files, self.backend, self.processes, self.programs,
-            keys=keys, limit_bytes=options.max_bytes,
-        )  # fmt: skip
-        if not scenario.authorised:
-            self.adbd.mode = "unauthorized"
-        self.control = Control(self.adbd, self.clockwork, self.processes)
-
-
 async def _serve(options: argparse.Namespace, folder: Path) -> int:
-    device = _Device(options, folder)
+    if options.port in EMULATOR_PORTS:
+        raise UsageError(f"port {options.port} is one adb takes for an emulator's; choose another")
+    scenario = load_scenario(options.scenario)
+    order = Order(
+        scenario=scenario, keys=_read_keys(options.allow_key), programs=_parse_programs(options.program),
+        backend=options.backend, speed=options.speed,
+        max_processes=options.max_processes, max_bytes=options.max_bytes,
+    )  # fmt: skip
+    phones = [
+        Device(order, profile or options.profile, folder / ("device" if number == 0 else f"device{number + 1}"))
+        for number, profile in enumerate(scenario.profiles)
+    ]
     private = Path(tempfile.mkdtemp(prefix="mtplab-", dir="/tmp"))  # a socket's path must be short
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        loop.add_signal_handler(number, stop.set)
-    ticking: asyncio.Task[None] | None = None
+    for ending in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(ending, stop.set)
     try:
-        device.programs.listen()
-        try:
-            port = await device.adbd.listen(options.port)
-        except OSError as error:
-            raise UsageError(f"cannot listen on port {options.port}: {error.strerror}") from None
-        control = await device.control.listen(private / "control")
-        ticking = asyncio.ensure_future(device.clockwork.run(device.backend.writes_uptime))
-        line = {
-            "serial": f"127.0.0.1:{port}",
-            "scenario": options.scenario,
-            "profile": options.profile,
-            "backend": device.backend.name,
-            "root": device.files.root,
-            "control": str(private / "control"),
-            "pid": os.getpid(),
-        }
-        print(json.dumps(line), flush=True)
+        lines = []
+        for number, phone in enumerate(phones):
+            phone.control.phones = [other.control for other in phones]
+            port = options.port + number if options.port else 0
+            control = private / ("control" if number == 0 else f"control{number + 1}")
+            try:
+                lines.append(await phone.open(port, control))
+            except OSError as error:
+                raise UsageError(f"cannot listen on port {port}: {error.strerror}") from None
+        first = {"scenario": options.scenario, "pid": os.getpid(), "phones": lines, **lines[0]}
+        print(json.dumps(first), flush=True)
         if sys.stderr.isatty():
-            _explain(port, options.scenario, bool(options.allow_key))
-            device.adbd.announce = _announce
-        _watch_stdin(device, stop, options.exit_with_parent)
-        await _wait(stop, ticking)
-        control.close()
+            _explain(lines, options.scenario, bool(options.allow_key))
+            for phone in phones:
+                phone.adbd.announce = _announce
+        _watch_stdin(phones[0], stop, options.exit_with_parent)
+        await _wait(stop, [phone.ticking for phone in phones if phone.ticking is not None])
     finally:
-        if ticking is not None:
-            ticking.cancel()
-        device.programs.close()
-        device.adbd.close()
-        device.processes.kill_all()
+        for phone in phones:
+            phone.close()
         await asyncio.sleep(0)
         shutil.rmtree(private, ignore_errors=True)
     return EXIT_FINE
+
+
+def _read_keys(paths: list[Path]) -> list[PublicKey]:
+    try:
+        return read_allowed(paths)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot use the key of --allow-key: {error}") from None
 
 
 def _announce(text: str) -> None:
     print(f"{text}\n  `allow` trusts it; where several ask, `allow FINGERPRINT` trusts that one.", file=sys.stderr)
 
 
-async def _wait(stop: asyncio.Event, ticking: asyncio.Task[None]) -> None:
-    """Until a signal, or until the clockwork fails, which is then raised."""
+async def _wait(stop: asyncio.Event, ticking: list[asyncio.Task[None]]) -> None:
+    """Until a signal, or until a clockwork fails, which is then raised."""
     stopping = asyncio.ensure_future(stop.wait())
-    await asyncio.wait({stopping, ticking}, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait({stopping, *ticking}, return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
-    if ticking.done():
-        ticking.result()
+    for task in ticking:
+        if task.done():
+            task.result()
 
 
-def _explain(port: int, scenario: str, has_key: bool) -> None:
-    print(f"A stand-in Pixel (scenario {scenario}) is waiting. In another terminal:", file=sys.stderr)
-    print(f"  adb connect 127.0.0.1:{port}", file=sys.stderr)
+def _explain(phones: list[dict[str, object]], scenario: str, has_key: bool) -> None:
+    what = "A stand-in phone is" if len(phones) == 1 else f"{len(phones)} stand-in phones are"
+    print(f"{what} waiting (SIMULATED; scenario {scenario}). In another terminal:", file=sys.stderr)
+    for phone in phones:
+        print(f"  adb connect {phone['serial']}    # like a {phone['title']}", file=sys.stderr)
     if not has_key:
         print("It trusts no computer yet: after connecting, compare its key and type `allow`.", file=sys.stderr)
-    print("Ctrl-C ends it.", file=sys.stderr)
+    print("`help` lists what can be typed here (unplug, load BIG 1, …); Ctrl-C ends it.", file=sys.stderr)
 
 
-def _watch_stdin(device: _Device, stop: asyncio.Event, exit_with_parent: bool) -> None:
+def _watch_stdin(device: Device, stop: asyncio.Event, exit_with_parent: bool) -> None:
     """On a terminal, control commands may be typed; with a parent behind it, its end is our end."""
     terminal = sys.stdin is not None and sys.stdin.isatty()
     if not (terminal or exit_with_parent):

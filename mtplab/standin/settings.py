@@ -71,7 +71,8 @@ class Profile:
     memory_kib: int
     storage_kib: int
     cpu_parts: tuple[str, ...]
-    npu_counter: str
+    npu_counter: str | None
+    nnapi_accelerators: tuple[str, ...]
     heat_preset: str
     properties: dict[str, str]
     zones: tuple[Zone, ...]
@@ -82,19 +83,37 @@ class Profile:
 
 
 @dataclass(frozen=True)
+class Cable:
+    """What the cable does by itself: it is slow, or it is pulled after some bytes or seconds and put back."""
+
+    bytes_per_s: float | None = None
+    pull_after_bytes: int | None = None
+    pull_after_s: float | None = None
+    away_s: float = 2.0
+    times: int = 1
+
+
+@dataclass(frozen=True)
 class Scenario:
     """What happens to the phone: only what a host cannot know by itself."""
 
     name: str
     description: str
-    skin_c: float
-    ambient_c: float
-    clock: float
-    gpu_outcome: str
+    skin_c: float = 30.5
+    ambient_c: float = 25.0
+    clock: float = 1.0
+    heat_preset: str | None = None
+    gpu_outcome: str = "full"
     gpu_refuses: dict[str, str] = field(default_factory=dict)
+    npu_outcome: str = "full"
     aicore_installed: bool = True
     authorised: bool = True
-    heat_preset: str | None = None
+    cable: Cable = Cable()
+    free_bytes: int | None = None
+    memory_limit_mib: int | None = None
+    zones_denied: bool = False
+    hal_ready: bool = True
+    profiles: tuple[str | None, ...] = (None,)  # one phone each; None is the profile of the command line
 
 
 def load_profile(name: str) -> Profile:
@@ -103,23 +122,38 @@ def load_profile(name: str) -> Profile:
     zones = tuple(Zone(**zone) for zone in raw.pop("zones"))
     policies = tuple(Policy(**{**policy, "cpus": tuple(policy["cpus"])}) for policy in raw.pop("policies"))
     return Profile(
-        name=name, zones=zones, policies=policies, cpu_parts=tuple(raw.pop("cpu_parts")), **raw
+        name=name, zones=zones, policies=policies, cpu_parts=tuple(raw.pop("cpu_parts")),
+        nnapi_accelerators=tuple(raw.pop("nnapi_accelerators", ())), npu_counter=raw.pop("npu_counter", None), **raw,
     )
+
+
+# Where each value of a scenario file goes: table and key -> field.
+_SCENARIO_FIELDS = {
+    "start": {"skin_c": "skin_c", "ambient_c": "ambient_c", "clock": "clock", "heat_preset": "heat_preset"},
+    "gpu": {"outcome": "gpu_outcome", "refuses": "gpu_refuses"},
+    "npu": {"outcome": "npu_outcome"},
+    "aicore": {"installed": "aicore_installed"},
+    "connection": {"authorised": "authorised"},
+    "storage": {"free_bytes": "free_bytes"},
+    "memory": {"limit_mib": "memory_limit_mib"},
+    "thermal": {"zones_denied": "zones_denied", "hal_ready": "hal_ready"},
+}
+GPU_OUTCOMES = ("full", "partial", "none", "dynamic", "crash", "gl", "missing")
+NPU_OUTCOMES = ("full", "none", "refused", "missing")
 
 
 def load_scenario(name: str) -> Scenario:
-    """The scenario called `name`; UsageError when there is none."""
+    """The scenario called `name`; UsageError when there is none, ValueError for a file that cannot be one."""
     raw = _read_named("scenarios", name)
-    start, gpu = raw["start"], raw["gpu"]
-    return Scenario(
-        name=name,
-        description=raw["description"],
-        skin_c=start["skin_c"],
-        ambient_c=start["ambient_c"],
-        clock=start["clock"],
-        heat_preset=start.get("heat_preset"),
-        gpu_outcome=gpu["outcome"],
-        gpu_refuses=gpu.get("refuses", {}),
-        aicore_installed=raw.get("aicore", {}).get("installed", True),
-        authorised=raw.get("connection", {}).get("authorised", True),
-    )
+    fields: dict[str, Any] = {"name": name, "description": raw.pop("description")}
+    fields["cable"] = Cable(**raw.pop("cable", {}))
+    fields["profiles"] = tuple(phone.get("profile") for phone in raw.pop("phones", [{}]))
+    for table, values in raw.items():
+        for key, value in values.items():
+            if key not in _SCENARIO_FIELDS.get(table, {}):
+                raise ValueError(f"scenario {name}: nothing is called {table}.{key}")
+            fields[_SCENARIO_FIELDS[table][key]] = value
+    scenario = Scenario(**fields)
+    if scenario.gpu_outcome not in GPU_OUTCOMES or scenario.npu_outcome not in NPU_OUTCOMES:
+        raise ValueError(f"scenario {name}: no such outcome")
+    return scenario

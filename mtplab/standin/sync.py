@@ -33,12 +33,16 @@ class SyncSession:
         stream: Stream,
         files: DeviceFiles,
         *,
-        limit_bytes: int,
+        room_bytes: Callable[[], int],
         content: Callable[[str], str],
         pushed: Callable[[str], None],
     ) -> None:
-        """`content` gives the device path of a file's own bytes; `pushed` hears of every file that arrived."""
-        self._stream, self._files, self._limit = stream, files, limit_bytes
+        """How the session meets its device.
+
+        `room_bytes` tells how much may still be written; `content` gives the device path of a file's own bytes;
+        `pushed` hears of every file that arrived.
+        """
+        self._stream, self._files, self._room_bytes = stream, files, room_bytes
         self._content, self._pushed = content, pushed
 
     async def run(self) -> None:
@@ -165,7 +169,7 @@ class SyncSession:
         await self._stream.write(b"OKAY" + bytes(4))
 
     async def _receive(self, draft: int | None) -> tuple[bytes, int, str]:
-        room = self._limit - self._files.stored_bytes()
+        room = self._room_bytes()
         small, reason = bytearray(), ""
         while True:
             command, size = await self._head()

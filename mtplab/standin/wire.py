@@ -33,6 +33,9 @@ class Host(Protocol):
     def service(self, name: str) -> Callable[[Stream], Awaitable[None]] | None:
         """The service a client opens, or None when there is none."""
 
+    async def carry(self, count: int) -> bool:
+        """Let bytes pass over the cable; False when it was pulled within them."""
+
     def gone(self, connection: Connection) -> None:
         """The connection has ended."""
 
@@ -77,6 +80,8 @@ class Stream:
                 raise StreamClosed
             self._acknowledged.clear()
             piece = bytes(view[start : start + self._connection.max_payload])
+            if not await self._connection.carry(HEADER.size + len(piece)):
+                raise StreamClosed
             self._connection.send(WRTE, self.local_id, self.remote_id, piece)
             await self._connection.drain()
             await self._acknowledged.wait()
@@ -123,6 +128,10 @@ class Connection:
         if not self._writer.is_closing():
             self._writer.write(HEADER.pack(command, first, second, len(data), 0, command ^ 0xFFFFFFFF) + data)
 
+    async def carry(self, count: int) -> bool:
+        """Let bytes pass over the cable; False when it was pulled within them."""
+        return await self._host.carry(count)
+
     async def drain(self) -> None:
         """Wait until the socket takes more."""
         try:
@@ -143,6 +152,8 @@ class Connection:
                 if magic != command ^ 0xFFFFFFFF or size > MAX_PAYLOAD:
                     break
                 data = await self._reader.readexactly(size) if size else b""
+                if not await self._host.carry(HEADER.size + size):
+                    break  # the cable was pulled within this packet
                 if not await self._handle(command, first, second, data):
                     break
         except (asyncio.IncompleteReadError, ConnectionError):

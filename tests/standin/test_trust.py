@@ -19,7 +19,7 @@ import pytest
 
 from mtplab.standin import adbd as module
 from mtplab.standin.adbd import Adbd
-from mtplab.standin.settings import load_profile
+from mtplab.standin.settings import Cable, load_profile
 from mtplab.standin.wire import AUTH, AUTH_PUBLIC_KEY, CNXN, HEADER
 
 from .conftest import PATIENCE_S, StartDevice, read_line, until
@@ -136,11 +136,12 @@ def bare_daemon() -> Adbd:
     """A daemon with nothing behind it: whoever is not let in needs no more."""
     nothing: object = None
     return Adbd(
-        load_profile("pixel-8"), nothing, nothing, nothing, nothing, keys=[], limit_bytes=1,  # type: ignore[arg-type]
+        load_profile("pixel-8"), nothing, nothing, nothing, nothing, keys=[],  # type: ignore[arg-type]
+        room_bytes=lambda: 1, cable=Cable(),
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("mode", "asks", "is_ended"), [("normal", False, True), ("silent", False, False),
+@pytest.mark.parametrize(("mode", "asks", "is_ended"), [("normal", False, True), ("offline", False, False),
                                                          ("normal", True, False)])  # fmt: skip
 def test_who_neither_proves_nor_asks_anything_is_turned_away(
     monkeypatch: pytest.MonkeyPatch, mode: str, asks: bool, is_ended: bool
@@ -149,7 +150,7 @@ def test_who_neither_proves_nor_asks_anything_is_turned_away(
 
     async def run() -> bool:
         daemon = bare_daemon()
-        daemon.mode = mode
+        daemon.set_mode(mode)
         port = await daemon.listen(0)
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         if asks:
