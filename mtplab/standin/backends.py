@@ -23,7 +23,8 @@ PROBE = ": </dev/null >/dev/null && echo probe > /data/local/tmp/.probe && rm /d
 _USERNS = """
 r=$1; shift
 @mount@ --bind "$r" "$r" || exit 125
-for d in data/local/tmp data/media/0 dev/.sim/run; do @mount@ --bind "$r/$d" "$r/$d" || exit 125; done
+for d in data/local/tmp data/media/0 dev/.sim/run dev/.sim/settings
+do @mount@ --bind "$r/$d" "$r/$d" || exit 125; done
 for d in null zero urandom; do @mount@ --bind "/dev/$d" "$r/dev/$d" || exit 125; done
 @mount@ --bind "$r/dev/.sim/logcat" "$r/dev/.sim/logcat" || exit 125
 @mount@ --bind /proc/uptime "$r/proc/uptime" || exit 125

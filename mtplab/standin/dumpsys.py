@@ -86,6 +86,11 @@ class Services:
         text = "".join(f"  {name}: {value}\n" for name, value in rows.items())
         return "Current Battery Service state:\n" + text
 
+    def settings(self) -> dict[str, object]:
+        """The settings database of a new phone, keys `NAMESPACE.KEY`."""
+        spaces = self._tables["settings"].items()
+        return {f"{space}.{key}": value for space, rows in spaces for key, value in rows.items()}
+
     def display(self) -> str:
         """Enough of the display service to learn the size of the screen and that it is on."""
         width, height = self._profile.display["size"].split("x")

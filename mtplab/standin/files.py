@@ -9,7 +9,7 @@ import stat
 from pathlib import Path
 
 # Where the shell user of a phone may write; everything else is read-only to it.
-WRITABLE = ("/data/local/tmp", "/data/media/0", "/dev/.sim/run")
+WRITABLE = ("/data/local/tmp", "/data/media/0", "/dev/.sim/run", "/dev/.sim/settings")
 WRITABLE_FILES = ("/dev/.sim/logcat",)
 MAX_LINKS = 40
 # Where a program may cut an argument to find a path in it (--input_layer_value_files=a:/x,b:/y).

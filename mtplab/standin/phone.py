@@ -41,6 +41,7 @@ class Phone:
             path = Path(self.files.root + link)
             if not path.is_symlink():
                 path.symlink_to(os.path.relpath(target, str(Path(link).parent)))
+        self._write_settings()
         self._open_to_the_shell()
         self._write_properties(backend)
         self._write_stubs()
@@ -49,13 +50,23 @@ class Phone:
 
     def _open_to_the_shell(self) -> None:
         # Mode bits are the outer fence in a chroot, where the shell is another user than the server.
-        for folder, mode in (("/data/local/tmp", 0o771), ("/data/media/0", 0o770), (f"{SIM}/run", 0o1777)):
+        modes = {"/data/local/tmp": 0o771, "/data/media/0": 0o770, f"{SIM}/run": 0o1777, f"{SIM}/settings": 0o771}
+        for folder, mode in modes.items():
             Path(self.files.root + folder).chmod(mode)
         if os.geteuid() == 0:  # a root kept from a run with another backend may belong to another user
             for place in ("/data/local/tmp", "/data/media/0"):
                 for folder, folders, names in os.walk(self.files.root + place):
                     for name in (".", *folders, *names):
                         self.files.give_to_shell(f"{folder.removeprefix(self.files.root)}/{name}")
+
+    def _write_settings(self) -> None:
+        """As the factory left them; what a user has set since then outlasts a restart, as on a phone."""
+        folder = Path(f"{self.files.root}{SIM}/settings")
+        if folder.is_dir():
+            return
+        folder.mkdir()
+        for name, value in self._services.settings().items():
+            self.files.write(f"{SIM}/settings/{name}", f"{value}\n")
 
     def _write_properties(self, backend: str) -> None:
         properties = {**self.profile.properties, "ro.mtplab.backend": backend}

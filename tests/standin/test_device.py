@@ -207,3 +207,29 @@ def test_the_clock_of_the_device_is_the_hosts_and_never_stands(device: Device) -
     after = time.monotonic()
     assert stamps == sorted(set(stamps))
     assert before - 0.5 <= stamps[0] <= stamps[-1] <= after + 0.5
+
+
+def test_settings_are_read_written_and_deleted_as_on_a_phone(device: Device) -> None:
+    assert device.out("settings get system screen_brightness") == "102\n"
+    assert device.out("settings put system screen_brightness 25; settings get system screen_brightness") == "25\n"
+    assert device.out("settings get global no_such_key") == "null\n"
+    assert device.out("settings put global a.key 'two words'; settings get global a.key") == "two words\n"
+    assert "a.key=two words" in device.out("settings list global")
+    assert device.out("settings delete global a.key; settings get global a.key") == "Deleted 1 rows\nnull\n"
+    code, _, complaint = device.shell("settings put nowhere key 1")
+    assert (code, "nowhere" in complaint) == (255, True)
+    assert device.shell("settings put global ../../x 1")[0] == 255
+
+
+def test_power_airplane_mode_and_the_screen_answer_through_the_settings(device: Device) -> None:
+    assert device.out("svc power stayon true; settings get global stay_on_while_plugged_in") == "7\n"
+    assert "mStayOnWhilePluggedInSetting=7" in device.out("dumpsys power")
+    assert device.out("cmd connectivity airplane-mode enable; settings get global airplane_mode_on") == "1\n"
+    assert device.out("cmd connectivity airplane-mode; cmd connectivity airplane-mode disable") == "enabled\n"
+    assert device.shell("cmd power set-mode 0") == (0, "", "")
+    assert "mScreenState=ON" in device.out("dumpsys display")
+    device.out("input keyevent KEYCODE_SLEEP")
+    assert "mWakefulness=Asleep" in device.out("dumpsys power")
+    assert "mScreenState=OFF" in device.out("dumpsys display")
+    device.out("input keyevent 224")
+    assert "mWakefulness=Awake" in device.out("dumpsys power")

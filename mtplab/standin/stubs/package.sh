@@ -2,6 +2,23 @@
 if [ "${0##*/}" = cmd ]; then
   case "${1-}" in
     package) shift ;;
+    connectivity)
+      case "${2-} ${3-}" in
+        "airplane-mode enable") settings put global airplane_mode_on 1 ;;
+        "airplane-mode disable") settings put global airplane_mode_on 0 ;;
+        "airplane-mode ")
+          if [ "$(settings get global airplane_mode_on)" = 1 ]; then echo enabled; else echo disabled; fi ;;
+        *) echo "Unknown command: ${2-}" >&2; exit 255 ;;
+      esac
+      exit 0 ;;
+    power)
+      case "${2-} ${3-}" in
+        "set-mode 0") settings put global low_power 0 ;;
+        "set-mode 1") ;; # Android turns the battery saver on only without a cable, and this phone always has one
+        *) echo "Unknown command: ${2-}" >&2; exit 255 ;;
+      esac
+      exit 0 ;;
+    settings) shift; exec settings "$@" ;;
     *) echo "cmd: Can't find service: ${1-}" >&2; exit 20 ;;
   esac
 fi
