@@ -16,7 +16,7 @@ from mtplab import __version__
 # name -> (module, attribute, one line of help). The help stands here so that `mtplab --help` loads no room.
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "lab": ("mtplab.tui.command", "lab_command", "Open the terminal lab (this is what plain `mtplab` does)."),
-    "doctor": ("mtplab.device.doctor_command", "doctor_command", "Check every precondition; say cause and cure."),
+    "doctor": ("mtplab.engine.doctor_command", "doctor_command", "Check every precondition; say cause and cure."),
     "devices": ("mtplab.device.devices_command", "devices_command", "List the attached phones; choose one."),
     "run": ("mtplab.engine.run_command", "run_command", "Run the pipeline without a screen."),
     "log": ("mtplab.benchlog.command", "log_command", "Judge benchmark logs: did the requested delegate run?"),

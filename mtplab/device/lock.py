@@ -77,6 +77,11 @@ def serial_hash(serial: str) -> str:
     return hashlib.blake2b(serial.encode(), key=_key(), digest_size=8).hexdigest()
 
 
+def standin_key(root: Path) -> str:
+    """What is locked for a stand-in: the folder of its files, which outlasts it; its port does not."""
+    return f"standin:{root.resolve()}"
+
+
 def _locks_dir() -> Path:
     folder = runtime_dir() / "locks"
     folder.mkdir(mode=0o700, exist_ok=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +14,7 @@ from mtplab.device.link import Link
 
 Group = Literal["host", "toolchain", "device", "data"]
 Status = Literal["pass", "fail", "unknown"]
+GROUPS: tuple[Group, ...] = ("host", "toolchain", "device", "data")
 
 
 class Item(msgspec.Struct, frozen=True):
@@ -34,37 +35,46 @@ class Options(msgspec.Struct, frozen=True):
     prompts: Path | None = None
     calibration: Path | None = None
     sessions_dir: Path | None = None
+    session: str | None = None
+    """Judge the phone of the engine that records this session, by what it recorded; the phone is not asked."""
+    own: bool = False
+    """Whether that engine is the caller's own, so that holding the phone is no obstacle."""
 
 
-def check(
-    link: Link | None, options: Options | None = None, deep: bool = False, server: AdbServer | None = None
-) -> list[Item]:
-    """Go through the checklist. Never raises: a check that cannot be made is `unknown` with the reason.
+def walk(link: Link | None, options: Options | None = None, server: AdbServer | None = None) -> Iterator[Item]:
+    """Go through the checklist, giving each item as it is judged. A check that cannot be made is `unknown`.
 
-    Without a link the phone is looked for on `server`, by default the user's own (started if it is absent).
-    `deep` really imports the converters and converts a toy in a process of its own, which takes many seconds.
+    Without a link the phone is looked for on `server`, by default the user's own (started if it is absent). A phone
+    that another lab holds is not asked anything: it is judged by what that lab recorded.
     """
-    # Imported here: the two halves need Item.
-    from mtplab.device import readiness_host, readiness_phone
+    # Imported here: the parts need Item.
+    from mtplab.device import readiness_host, readiness_packages, readiness_phone
 
-    options = options or Options()
-    items: list[Item] = []
+    wanted = options or Options()
+    asking = link.server if link else server
     parts: list[tuple[str, Group, Callable[[], Iterable[Item]]]] = [
-        ("host", "host", lambda: readiness_host.host(options)),
-        ("adb", "toolchain", lambda: readiness_host.adb(link.server if link else server)),
-        ("packages", "toolchain", readiness_host.packages),
-        ("device", "device", lambda: readiness_phone.phone(link, options, server)),
-        ("data", "data", lambda: readiness_host.data(options)),
+        ("host", "host", lambda: readiness_host.host(wanted)),
+        ("adb", "toolchain", lambda: readiness_host.adb(asking, start=wanted.session is None)),
+        ("packages", "toolchain", readiness_packages.packages),
+        ("device", "device", lambda: readiness_phone.phone(link, wanted, server)),
+        ("data", "data", lambda: readiness_host.data(wanted)),
     ]
-    if deep:
-        parts.insert(3, ("convert", "toolchain", readiness_host.converts))
     for name, group, part in parts:
         try:
-            items.extend(part())
+            yield from part()
         except Exception as problem:  # noqa: BLE001 - a broken check must not hide the other answers
             cause = f"the check itself failed: {type(problem).__name__}: {problem}"
-            items.append(Item(name, group, "unknown", cause, "Report this as a fault of mtplab."))
-    return items
+            yield Item(name, group, "unknown", cause, "Report this as a fault of mtplab.")
+
+
+def check(link: Link | None, options: Options | None = None, server: AdbServer | None = None) -> list[Item]:
+    """The whole checklist; see `walk`."""
+    return list(walk(link, options, server))
+
+
+def in_groups(items: Iterable[Item]) -> list[Item]:
+    """Items by group, as people read them; within a group in the order in which they were judged."""
+    return sorted(items, key=lambda item: GROUPS.index(item.group))
 
 
 def ready(items: Iterable[Item]) -> bool:

@@ -11,7 +11,7 @@ from mtplab.device.choice import choose, remembered, serial_of
 from mtplab.device.errors import DeviceError
 from mtplab.device.facts import Facts, read_facts
 from mtplab.device.link import Link, list_devices
-from mtplab.device.lock import PhoneLock
+from mtplab.device.lock import PhoneLock, standin_key
 from mtplab.device.standin_host import StandinProcess, token_runner
 from mtplab.device.thermal import ThermalService, parse_thermalservice
 from mtplab.engine.errors import EngineError
@@ -67,7 +67,7 @@ def open_phone(options: EngineOptions, stack: contextlib.ExitStack) -> Phone:
 def _standin(options: EngineOptions, stack: contextlib.ExitStack) -> tuple[Link, PhoneLock]:
     root = paths.cache_dir() / "standin"
     # The stand-in's files outlast it, as a phone's do; so its folder is what can have only one user.
-    lock = stack.enter_context(PhoneLock("The stand-in", STARTING, key=f"standin:{root.resolve()}"))
+    lock = stack.enter_context(PhoneLock("The stand-in", STARTING, key=standin_key(root)))
     standin = stack.enter_context(
         StandinProcess(
             scenario=options.standin or "normal",

@@ -129,6 +129,15 @@ class JournalReader:
                 found.append(event)
         return found
 
+    def poll_tail(self, max_bytes: int) -> list[Event]:
+        """The whole events of the file's last `max_bytes`; what lies between is skipped, nothing is given twice."""
+        behind = os.fstat(self._file.fileno()).st_size - self._file.tell() - max_bytes
+        if behind > 0:
+            self._file.seek(behind, os.SEEK_CUR)
+            self._file.readline()  # it most likely began in the middle of a line
+            self._rest = b""
+        return self.poll(max_bytes)
+
     @property
     def torn(self) -> bool:
         """Whether the file ends in the middle of a line."""

@@ -6,29 +6,27 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
-from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
 
-from mtplab.device import lock, readiness_host, readiness_phone
+from mtplab.device import lock, readiness_facts, readiness_host, readiness_packages, readiness_phone
 from mtplab.device.errors import CommandFailed
-from mtplab.device.link import Link, parse_devices
-from mtplab.device.readiness import Item, Options, check, ready
+from mtplab.device.link import Link, list_devices, parse_devices
+from mtplab.device.readiness import GROUPS, Item, Options, check, in_groups, ready
+from mtplab.device.readiness_facts import Seen, Warmth
 from mtplab.device.standin_host import StandinProcess
-from mtplab.device.thermal import parse_thermalservice
+from mtplab.session import events as ev
+from mtplab.session.archive import JOURNAL
+from mtplab.session.identity import Identity
+from mtplab.session.journal import JournalWriter
 
 
 def by_id(items: list[Item]) -> dict[str, Item]:
     assert len({item.id for item in items}) == len(items)
     return {item.id: item for item in items}
-
-
-def doctor(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "mtplab.cli", "doctor", *arguments],
-        capture_output=True, text=True, env={**os.environ, **environment}, timeout=120,
-    )  # fmt: skip
 
 
 @pytest.fixture
@@ -47,7 +45,7 @@ def test_on_the_stand_in_everything_but_the_named_gaps_passes(link: Link, model:
     assert "SIMULATED" in items["device.real"].cause
     assert items["device.aicore"].status == "pass"
     assert items["device.benchmark_model"].status == "pass"
-    assert items["device.benchmark_model.origin"].status == "unknown"
+    assert "SIMULATED" in items["device.benchmark_model.origin"].cause
     assert items["data.calibration"].status == "unknown"
     assert items["device.token_runner"].status == "fail"  # this stand-in was started without one
     assert "/data/local/tmp/mtplab-runner" in items["device.token_runner"].cure
@@ -57,11 +55,95 @@ def test_on_the_stand_in_everything_but_the_named_gaps_passes(link: Link, model:
         assert item.status != "fail" or item.cure
 
 
-def test_a_phone_in_somebody_elses_hands_is_not_ready(link: Link) -> None:
-    with lock.PhoneLock(link.serial, "session-of-another"):
-        item = by_id(check(link))["device.free"]
-    assert item.status == "fail"
-    assert "session-of-another" in item.cause
+class Recording:
+    """An engine as others see it: its lock on a phone and its growing journal."""
+
+    def __init__(self, folder: Path, facts: dict[str, ev.Fact]) -> None:
+        self.folder = folder
+        now = time.monotonic()
+        header = ev.Header(schema=ev.SCHEMA, session=folder.name, created_utc="2026-11-29T10:15:00+00:00", t0=now)
+        self.journal = JournalWriter(folder / JOURNAL, header)
+        identity = Identity(device_model="Pixel 9 Pro", simulated=True, scenario="hot")
+        self.say(ev.LinkChanged(t=now, state="connected"), ev.DeviceSeen(t=now, identity=identity, facts=facts))
+
+    def say(self, *events: ev.Event) -> None:
+        for event in events:
+            self.journal.append(event)
+        self.journal.sync()
+
+
+@pytest.fixture
+def recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recording:
+    monkeypatch.setenv("MTPLAB_SESSIONS", str(tmp_path))
+    folder = tmp_path / "session-of-another"
+    folder.mkdir()
+    return Recording(folder, {"aicore_state": ev.Fact(value="absent"), "free_bytes": ev.Fact(value=3_000_000_000)})
+
+
+def _name_of(link: Link) -> str:
+    """What is locked: the phone's own serial number."""
+    return next(e.phone for e in list_devices(link.server) if e.serial == link.serial)
+
+
+def test_a_phone_in_somebody_elses_hands_is_judged_by_its_journal_and_never_asked(
+    link: Link, recording: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    really = Link.run
+    monkeypatch.setattr(Link, "run", lambda *a, **more: asked.append(a[1]) or really(*a, **more))
+    monkeypatch.setattr(Link, "stream", lambda *a, **more: asked.append(a[1]))
+    recording.say(ev.Heat(t=time.monotonic(), skin_c=42.3, status=1))
+    with lock.PhoneLock(_name_of(link), recording.folder.name):
+        asked.clear()
+        items = by_id(check(link))
+    assert asked == ["getprop ro.mtplab.standin; getprop ro.serialno"]  # which phone it is, no more
+    assert items["device.attached"].status == "pass"
+    assert items["device.free"].status == "fail"
+    assert "session-of-another" in items["device.free"].cause
+    assert "mtplab lab --attach session-of-another" in items["device.free"].cure
+    assert "the phone itself was not asked" in items["device.recorded"].cause
+    assert items["device.aicore"].cause == "AICore is absent"
+    assert items["device.space"].status == "pass"
+    battery = items["device.battery"]
+    assert (battery.status, battery.cause) == ("unknown", "not known: it was not asked")
+    assert items["device.temperature"].cause == "skin 42.3 °C, thermal status LIGHT"
+
+
+def test_what_a_holder_recorded_long_ago_is_no_temperature_of_now(link: Link, recording: Recording) -> None:
+    recording.say(ev.Heat(t=time.monotonic() - 60, skin_c=30.0, status=0))
+    with lock.PhoneLock(_name_of(link), recording.folder.name):
+        assert by_id(check(link))["device.temperature"].status == "unknown"
+
+
+def test_the_end_of_a_long_journal_is_what_counts(link: Link, recording: Recording) -> None:
+    now = time.monotonic()
+    line = ev.LogLine(t=now, log="x", n=1, text="y" * 2000)
+    recording.say(*[line] * 500, ev.Heat(t=now, skin_c=33.3, status=0))
+    with lock.PhoneLock(_name_of(link), recording.folder.name):
+        items = by_id(check(link))
+    assert items["device.temperature"].cause == "skin 33.3 °C, thermal status NONE"
+    assert items["device.aicore"].cause == "AICore is absent"  # from its beginning
+
+
+def test_an_engine_on_another_phone_is_listed_and_blocks_nothing(link: Link, recording: Recording) -> None:
+    with lock.PhoneLock("elsewhere", recording.folder.name):
+        items = by_id(check(link))
+    assert "the stand-in Pixel 9 Pro (SIMULATED, scenario hot) is held by process" in items["device.engine"].cause
+    assert items["device.engine"].status == items["device.free"].status == "pass"
+
+
+@pytest.mark.parametrize(("own", "status"), [(True, "pass"), (False, "fail")])
+def test_a_session_names_the_phone_of_its_engine(recording: Recording, own: bool, status: str) -> None:
+    now = time.monotonic()
+    recording.say(ev.Heat(t=now, skin_c=30.0, status=0))
+    with lock.PhoneLock("any", recording.folder.name):
+        items = by_id(check(None, Options(session=recording.folder.name, own=own)))
+        assert (items["device.attached"].status, items["device.free"].status) == ("pass", status)
+        recording.say(ev.LinkChanged(t=now, state="lost", reason="device offline"))
+        item = by_id(check(None, Options(session=recording.folder.name, own=own)))["device.attached"]
+        assert item.status == "fail" and "device offline" in item.cause and "Plug the cable in" in item.cure
+    gone = by_id(check(None, Options(session=recording.folder.name, own=own)))["device.attached"]
+    assert gone.status == "fail" and "holds no phone any more" in gone.cause
 
 
 def test_no_phone_is_never_ready() -> None:
@@ -74,7 +156,7 @@ def test_a_check_that_breaks_is_unknown_and_hides_no_other(monkeypatch: pytest.M
     def broken(*arguments: object) -> None:
         raise ZeroDivisionError("oh")
 
-    monkeypatch.setattr(readiness_host, "packages", broken)
+    monkeypatch.setattr(readiness_packages, "packages", broken)
     monkeypatch.setattr(readiness_phone, "read_facts", broken)
     items = by_id(check(link))
     assert (items["packages"].status, items["device"].status) == ("unknown", "unknown")
@@ -95,7 +177,7 @@ def test_a_check_that_breaks_is_unknown_and_hides_no_other(monkeypatch: pytest.M
     ],
 )
 def test_which_phone_is_meant(listed: str, serial: str | None, status: str, words: str) -> None:
-    _entry, item = readiness_phone._choose(parse_devices(listed), serial)
+    _entry, item = readiness_phone.choose(parse_devices(listed), serial)
     assert (item.status, words in item.cause) == (status, True)
     assert item.status == "pass" or item.cure
 
@@ -107,34 +189,64 @@ def test_wireless_is_refused_for_measuring() -> None:
 
 @pytest.mark.parametrize(
     ("skin", "status", "expected"),
-    [("36.9", "0", "pass"), ("37.1", "0", "fail"), ("30.0", "1", "fail"), (None, "0", "unknown")],
+    [(36.9, 0, "pass"), (37.1, 0, "fail"), (30.0, 1, "fail"), (30.0, None, "unknown"), (None, 0, "unknown")],
 )
-def test_a_hot_phone_is_not_fit_to_start(link: Link, skin: str | None, status: str, expected: str) -> None:
-    sensor = f"Temperature{{mValue={skin}, mType=3, mName=VIRTUAL-SKIN, mStatus=0}}\n" if skin else ""
-    head = f"Thermal Status: {status}\nHAL Ready: true\nCurrent temperatures from HAL:\n"
-    heat = parse_thermalservice(head + sensor)
-    facts = readiness_phone.read_facts(link)
-    assert by_id(list(readiness_phone._state(facts, heat)))["device.temperature"].status == expected
+def test_a_hot_phone_is_not_fit_to_start(skin: float | None, status: int | None, expected: str) -> None:
+    found = by_id(list(readiness_facts.judged(Seen({}, Warmth(skin, status)))))
+    assert found["device.temperature"].status == expected
 
 
-@pytest.mark.parametrize(
-    ("version", "wanted", "expected"),
-    [
-        ("2.13.0+cpu", ">=2.13,<3", True), ("2.12.9", ">=2.13,<3", False), ("3.0.0", "<3,>=2.13", False),
-        ("0.10", "==0.10.0", True), ("0.10.1", "==0.10.0", False), ("1.0", "~=1.0", None), ("weird", ">=1", None),
-        ("7", "", True),
-    ],
-)  # fmt: skip
-def test_versions(version: str, wanted: str, expected: bool | None) -> None:
-    assert readiness_host.satisfies(version, wanted) is expected
+def test_of_a_phone_that_tells_nothing_nothing_is_claimed_and_everything_has_a_cure() -> None:
+    for item in readiness_facts.judged(Seen({}, Warmth(None, None))):
+        assert item.status == "unknown", item
+        assert item.cure or item.id == "device.real"
+
+
+def test_a_program_of_a_known_release_is_verified_by_its_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = {"release": "LiteRT 9.9"}
+    monkeypatch.setattr(readiness_facts, "known_binaries", lambda: {"a" * 64: row})
+
+    def origin(digest: str) -> Item:
+        facts = {"benchmark_model_sha256": ev.Fact(value=digest), "simulated": ev.Fact(value=False)}
+        return by_id(list(readiness_facts.judged(Seen(facts, Warmth(None, None)))))["device.benchmark_model.origin"]
+
+    assert (origin("a" * 64).status, origin("a" * 64).cause) == ("pass", "LiteRT 9.9")
+    assert (origin("b" * 64).status, "unverified" in origin("b" * 64).cause) == ("unknown", True)
+
+
+def test_the_list_of_known_programs_holds_hashes_and_releases() -> None:
+    for digest, row in readiness_facts.known_binaries().items():
+        assert len(digest) == 64 and row["release"] and row["source"].startswith("https://")
 
 
 def test_a_missing_and_an_outdated_package_say_what_to_install() -> None:
-    missing = readiness_host._package("no-such-package-at-all", ">=1", pipeline=True)
-    assert (missing.status, missing.cure) == ("fail", "pip install 'mtplab[pipeline]'")
-    old = readiness_host._package("click", ">=99", pipeline=False)
+    missing = readiness_packages.package(Requirement("no-such-package-at-all>=1"), "pip install x")
+    assert (missing.status, missing.cure) == ("fail", "pip install x")
+    old = readiness_packages.package(Requirement("click>=99"), "pip install x")
     assert old.status == "fail"
     assert ">=99 is needed" in old.cause
+    assert readiness_packages.package(Requirement("click>=8,<9"), "").status == "pass"
+
+
+def test_a_package_that_python_cannot_find_is_torn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readiness_packages.importlib.util, "find_spec", lambda name: None)
+    item = readiness_packages.package(Requirement("click>=8"), "pip install x")
+    assert item.status == "fail" and "finds no module click" in item.cause
+
+
+def test_packages_that_do_not_fit_each_other_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    needs = {"a": ["click>=99", "numpy", 'colorama>99; sys_platform == "win32"'], "b": ["no-such-package-at-all"]}
+    monkeypatch.setattr(readiness_packages, "_needs_of", needs.__getitem__)
+    item = readiness_packages.compatible(["a", "b"])
+    assert item.status == "fail"
+    assert "a needs click>=99, " in item.cause and "b needs no-such-package-at-all, which is not" in item.cause
+    assert "colorama" not in item.cause and "numpy" not in item.cause
+
+
+def test_items_are_read_by_group() -> None:
+    items = [Item("x", "data", "pass", "x"), Item("b", "host", "pass", "b"), Item("a", "host", "pass", "a")]
+    assert [item.id for item in in_groups(items)] == ["b", "a", "x"]
+    assert tuple(dict.fromkeys(GROUPS)) == ("host", "toolchain", "device", "data")
 
 
 def test_the_data_that_a_run_needs(tmp_path: Path, model: Path) -> None:
@@ -150,39 +262,6 @@ def test_the_data_that_a_run_needs(tmp_path: Path, model: Path) -> None:
     assert readiness_host._calibration(calibration).status == "pass"
     calibration.write_text("not json")
     assert readiness_host._calibration(calibration).status == "fail"
-
-
-def test_the_command_prints_one_json_value_and_says_not_ready_without_a_phone(standin: StandinProcess) -> None:
-    nothing = {"ANDROID_ADB_SERVER_PORT": str(standin.server.port)}
-    done = doctor("--json", "--serial", "NO-SUCH-PHONE", **nothing)
-    said: dict[str, Any] = json.loads(done.stdout)
-    assert (done.returncode, said["ready"]) == (2, False)
-    attached = next(item for item in said["items"] if item["id"] == "device.attached")
-    assert set(attached) == {"id", "group", "status", "cause", "cure"}
-    assert attached["status"] == "fail"
-
-
-def test_the_command_on_the_stand_in(model: Path) -> None:
-    done = doctor("--standin", "--json")
-    said = json.loads(done.stdout)
-    status = {item["id"]: item["status"] for item in said["items"]}
-    assert status["device.token_runner"] == "pass"
-    assert done.returncode == (0 if said["ready"] else 2)
-    failed = {name for name, word in status.items() if word == "fail"}
-    assert failed <= {"data.model", "host.space"} | {name for name in failed if name.startswith("package.")}
-
-
-def test_without_aicore_the_doctor_says_absent() -> None:
-    done = doctor("--standin", "no-aicore")
-    assert done.returncode == 2
-    assert "✗ device.aicore: AICore is absent" in done.stdout
-    assert "→ Install or enable" in done.stdout
-
-
-def test_an_unknown_scenario_is_wrong_use() -> None:
-    done = doctor("--standin", "nonsense")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "unknown scenario 'nonsense'" in done.stderr
 
 
 def test_the_checklist_imports_nothing_heavy(standin: StandinProcess) -> None:
