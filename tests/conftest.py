@@ -1,8 +1,9 @@
-"""What the tests of several rooms share: the small exported model."""
+"""What the tests of several rooms share: the small exported model, and graphs written by hand."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,3 +21,15 @@ def small() -> Any:
     from specimen import specimen
 
     return specimen()
+
+
+@pytest.fixture(scope="session")
+def tiny_tflite() -> Callable[[dict[str, list[str]]], bytes]:
+    """Makes a .tflite file of a few operations; see tiny_graph.py."""
+    pytest.importorskip("flatbuffers")
+    pytest.importorskip("ai_edge_litert")
+    if str(HERE) not in sys.path:
+        sys.path.insert(0, str(HERE))
+    from tiny_graph import tflite
+
+    return tflite

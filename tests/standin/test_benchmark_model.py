@@ -19,63 +19,13 @@ MODEL = "/data/local/tmp/two.tflite"
 QUICK = "--num_runs=20 --warmup_runs=2 --min_secs=0 --warmup_min_secs=0 --num_threads=1"
 
 
-def two_graphs() -> bytes:
-    """A file with two signatures: `small` (one dense layer) and `deep` (dense, GATHER_ND-free tanh, dense)."""
-    flatbuffers = pytest.importorskip("flatbuffers")
-    schema = pytest.importorskip("ai_edge_litert.schema_py_generated")
-    numpy = pytest.importorskip("numpy")
-    model = schema.ModelT()
-    model.version = 3
-    kinds = (schema.BuiltinOperator.FULLY_CONNECTED, schema.BuiltinOperator.TANH)
-    for kind in kinds:
-        code = schema.OperatorCodeT()
-        code.builtinCode = code.deprecatedBuiltinCode = kind
-        code.version = 1
-        model.operatorCodes = [*(model.operatorCodes or []), code]
-    model.buffers = [schema.BufferT(), schema.BufferT()]
-    weights = numpy.random.default_rng(0).standard_normal((16, 16)).astype(numpy.float32)
-    model.buffers[1].data = numpy.frombuffer(weights.tobytes(), dtype=numpy.uint8)
-
-    def tensor(name: str, shape: list[int], buffer: int = 0):  # type: ignore[no-untyped-def]
-        made = schema.TensorT()
-        made.name, made.shape, made.type, made.buffer = name.encode(), shape, schema.TensorType.FLOAT32, buffer
-        return made
-
-    def node(opcode: int, reads: list[int], writes: list[int]):  # type: ignore[no-untyped-def]
-        made = schema.OperatorT()
-        made.opcodeIndex, made.inputs, made.outputs = opcode, reads, writes
-        if opcode == 0:
-            made.builtinOptionsType = schema.BuiltinOptions.FullyConnectedOptions
-            made.builtinOptions = schema.FullyConnectedOptionsT()
-        return made
-
-    def graph(name: str, count: int, nodes: list, outputs: list[int]):  # type: ignore[no-untyped-def, type-arg]
-        made = schema.SubGraphT()
-        made.name = name.encode()
-        made.tensors = [tensor(f"{name}_x", [1, 16]), tensor(f"{name}_w", [16, 16], 1)]
-        made.tensors += [tensor(f"{name}_{i}", [1, 16]) for i in range(count)]
-        made.operators, made.inputs, made.outputs = nodes, [0], outputs
-        signature = schema.SignatureDefT()
-        signature.signatureKey, signature.subgraphIndex = name.encode(), len(model.subgraphs or [])
-        for field, index, key in (("inputs", 0, b"x"), ("outputs", outputs[0], b"y")):
-            entry = schema.TensorMapT()
-            entry.name, entry.tensorIndex = key, index
-            setattr(signature, field, [entry])
-        model.signatureDefs = [*(model.signatureDefs or []), signature]
-        model.subgraphs = [*(model.subgraphs or []), made]
-
-    graph("small", 1, [node(0, [0, 1, -1], [2])], [2])
-    graph("deep", 3, [node(0, [0, 1, -1], [2]), node(1, [2], [3]), node(0, [3, 1, -1], [4])], [4])
-    builder = flatbuffers.Builder(1024)
-    builder.Finish(model.Pack(builder), b"TFL3")
-    return bytes(builder.Output())
-
-
 @pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("ai_edge_litert")
+def two(tmp_path_factory: pytest.TempPathFactory, tiny_tflite: Callable[[dict[str, list[str]]], bytes]) -> Path:
+    """A file with two signatures: `small` is one dense layer, `deep` has a tanh between two of them."""
     path = tmp_path_factory.mktemp("model") / "two.tflite"
-    path.write_bytes(two_graphs())
+    path.write_bytes(
+        tiny_tflite({"small": ["FULLY_CONNECTED"], "deep": ["FULLY_CONNECTED", "TANH", "FULLY_CONNECTED"]})
+    )
     return path
 
 
