@@ -201,6 +201,7 @@ class Stream:
 
     def __init__(self, link: Link, connection: ShellConnection, name: str, on_line: OnLine | None = None) -> None:
         self.exit_code: int | None = None
+        self.packets, self.bytes_received = 0, 0
         self.torn = ""
         self._ended_there = False
         self.problem: BaseException | None = None
@@ -238,6 +239,7 @@ class Stream:
     def _pump(self) -> None:
         while (packet := self._connection.read()) is not None:
             kind, data, t = packet
+            self.packets, self.bytes_received = self.packets + 1, self.bytes_received + len(data)
             if kind == EXIT and data:
                 for stream in (STDOUT, STDERR):
                     self._deliver(self._lines.flush(stream, t))

@@ -16,14 +16,11 @@ STATUS_NAMES = {
 SEVERE = 3
 
 _COLDEST_C, _HOTTEST_C = -40.0, 150.0
+STALE_S, STALE_MOVED_C = 30.0, 4.0
 # Kernel zones that carry electrical values, percentages or limits in place of degrees.
 _NO_TEMPERATURE = re.compile(
     r"^(soft_)?ocp_|^batoilo|^vdroop|^smpl_|^battery_cycle$|^critical-battery-cell$|^bcl|^[vi]bat|^socd?$"
     r"|-(minus|trip)-|^lmh-dcvs|^flash_led_reduce$|throttling$",
-    re.IGNORECASE,
-)
-_DIE = re.compile(
-    r"^(big|mid|little|g3d|tpu|aur|isp|ap|soc_therm|(cpu|cpuss|gpu|gpuss|npu|nsp|tpu)[-_]?\d[\w-]*|[cg]pu|npu)$",
     re.IGNORECASE,
 )
 _NUMBER = r"(?:[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{1,3})?|[-+]?(?:NaN|nan|Infinity|inf))"
@@ -128,11 +125,6 @@ def is_no_temperature(zone: str) -> bool:
     return bool(_NO_TEMPERATURE.search(zone))
 
 
-def is_die(zone: str) -> bool:
-    """Whether a kernel zone of this name sits on the chip's compute dies."""
-    return bool(_DIE.match(zone)) and not is_no_temperature(zone)
-
-
 def parse_thermalservice(text: str, t: float | None = None) -> ThermalService:
     """Read `dumpsys thermalservice`. Never raises; the cached section, which may be stale, is never used."""
     lines = [line.strip() for line in text.split("\n")]
@@ -224,27 +216,19 @@ class Clock(msgspec.Struct, frozen=True):
 
 
 class ThermalSample(msgspec.Struct, frozen=True):
-    """One whole frame of the sampler. `t` is the host's monotonic time of arrival, zones are °C or None."""
+    """One whole frame of the sampler. `t` is the host's monotonic time of arrival, zones are °C or None.
+
+    `silent` says of each None why it is one. `load` is the busy share (0..1) of the busiest core by CPU policy, and
+    the GPU's as `gpu`, only in samples in which it was read.
+    """
 
     t: float
     device_uptime_s: float | None
     zones: Mapping[str, float | None]
     clocks_khz: Mapping[str, Clock]
     seq: int
-
-
-class Evidence(msgspec.Struct, frozen=True):
-    """Something that shows throttling; `text` is a sentence with the numbers in it."""
-
-    kind: str
-    text: str
-    t: float
-
-
-def hottest_die(sample: ThermalSample) -> tuple[str, float] | None:
-    """The hottest compute die of a sample by its kernel zone."""
-    dies = [(name, value) for name, value in sample.zones.items() if value is not None and is_die(name)]
-    return max(dies, key=lambda pair: pair[1], default=None)
+    silent: Mapping[str, str] = {}
+    load: Mapping[str, float] = {}
 
 
 def skin_c(sample: ThermalSample | None, service: ThermalService | None) -> tuple[float, str] | None:
@@ -253,60 +237,38 @@ def skin_c(sample: ThermalSample | None, service: ThermalService | None) -> tupl
         return service.skin.value_c, f"thermalservice {service.skin.name}"
     zones = sample.zones if sample is not None else {}
     skins = [(v, f"zone {name}") for name, v in zones.items() if v is not None and "skin" in name.lower()]
-    return max(skins, default=None)
+    named = [pair for pair in skins if pair[1] == "zone VIRTUAL-SKIN"]
+    return max(named or skins, default=None)
 
 
-def trend_c_per_min(points: Sequence[tuple[float, float]]) -> float | None:
-    """Least-squares slope of (seconds, °C) points; None for fewer than three or for no extent in time."""
-    if len(points) < 3:
-        return None
-    mean_t = math.fsum(t for t, _ in points) / len(points)
-    mean_c = math.fsum(c for _, c in points) / len(points)
-    spread = math.fsum((t - mean_t) ** 2 for t, _ in points)
-    if spread <= 0.0:
-        return None
-    return 60.0 * math.fsum((t - mean_t) * (c - mean_c) for t, c in points) / spread
+class StaleWatch:
+    """Finds a thermal HAL that no longer measures: every sensor stands still while the kernel's dies move.
 
-
-def silent_zones(samples: Sequence[ThermalSample], min_seconds: float = 20.0) -> dict[str, str]:
-    """Zones that tell nothing, with the reason: never readable, or constant while the hottest die moved 2 °C."""
-    if not samples or samples[-1].t - samples[0].t < min_seconds:
-        return {}
-    hottest = [die[1] for sample in samples if (die := hottest_die(sample)) is not None]
-    moved = bool(hottest) and max(hottest) - min(hottest) >= 2.0
-    found: dict[str, str] = {}
-    for name in samples[-1].zones:
-        values = {sample.zones.get(name) for sample in samples}
-        if values == {None}:
-            found[name] = "never readable"
-        elif len(values) == 1 and moved:
-            found[name] = "constant while the chip's temperature moved: a limit or a dead sensor"
-    return found
-
-
-def throttle_evidence(
-    previous: ThermalSample | None, current: ThermalSample, service: ThermalService | None = None,
-    under_load: bool = False, fall: float = 0.15,
-) -> tuple[Evidence, ...]:  # fmt: skip
-    """What shows that the phone is throttling now; empty means "not seen", not "it is not".
-
-    Three sources: Android's own status; a cap on the clocks below the hardware's maximum; and, only under load,
-    a clock that fell by more than `fall` since the previous sample although nobody lowered its cap.
+    A real sensor list changes in some digit within seconds.
     """
-    found: list[Evidence] = []
-    if service is not None and service.status is not None and service.status >= 1:
-        skin = f", skin {service.skin_c:.1f} °C" if service.skin_c is not None else ""
-        text = f"Android reports thermal status {STATUS_NAMES[service.status]} ({service.status}){skin}."
-        found.append(Evidence("status", text, service.t if service.t is not None else current.t))
-    for name, clock in current.clocks_khz.items():
-        if clock.cap_khz is not None and clock.max_khz is not None and clock.cap_khz < clock.max_khz:
-            text = f"{name} is capped at {clock.cap_khz} kHz of {clock.max_khz} kHz."
-            found.append(Evidence("cap", text, current.t))
-            continue
-        before = previous.clocks_khz.get(name) if previous is not None and under_load else None
-        if before is None or before.current_khz is None or clock.current_khz is None:
-            continue
-        if clock.current_khz < before.current_khz * (1.0 - fall):
-            text = f"{name} fell from {before.current_khz} to {clock.current_khz} kHz under load."
-            found.append(Evidence("clock", text, current.t))
-    return tuple(found)
+
+    def __init__(self) -> None:
+        self._sensors: tuple[Sensor, ...] = ()
+        self._since_t = 0.0
+        self._low_c, self._high_c = math.inf, -math.inf
+
+    def reading(self, service: ThermalService) -> None:
+        """Take one reading of the service in."""
+        if service.sensors != self._sensors and service.t is not None:
+            self._sensors, self._since_t = service.sensors, service.t
+            self._low_c, self._high_c = math.inf, -math.inf
+
+    def sample(self, die_c: float | None) -> None:
+        """Take the hottest die of a kernel sample in."""
+        if die_c is not None:
+            self._low_c, self._high_c = min(self._low_c, die_c), max(self._high_c, die_c)
+
+    def why_stale(self, t: float) -> str | None:
+        """Why the HAL's values are not to be used at time `t`; None while nothing speaks against them."""
+        lasted_s, moved_c = t - self._since_t, self._high_c - self._low_c
+        if not self._sensors or lasted_s < STALE_S or moved_c < STALE_MOVED_C:
+            return None
+        return (
+            f"The thermal HAL repeats the same values for {lasted_s:.0f} s while the hottest die moved by "
+            f"{moved_c:.0f} °C, so they are not used"
+        )

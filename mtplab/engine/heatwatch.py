@@ -5,21 +5,31 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from mtplab.device import thermal
 from mtplab.device.link import Link
 from mtplab.device.sampler import Sampler
-from mtplab.device.thermal import STATUS_NAMES, ThermalSample, ThermalService, throttle_evidence
-from mtplab.session.events import Event, Gap, Heat, LinkChanged, Marker, Throttled
+from mtplab.device.thermal import StaleWatch, ThermalSample, ThermalService
+from mtplab.device.throttling import Change, ThrottleWatch
+from mtplab.session.events import Event, Gap, Heat, LinkChanged, Marker, Message, Throttled
+from mtplab.session.heat import hottest_die
 from mtplab.session.text import clean_text
+
+# A reading of the service older than this says nothing about now.
+FRESH_S = 10.0
+COST_EVERY_S = 5.0
 
 
 class HeatWatch:
-    """Turns the sampler's callbacks into events: heat, throttling with its evidence, lost and returned cables."""
+    """Watches one phone until `close`; everything it finds out is posted."""
 
     def __init__(self, link: Link, hz: float, post: Callable[[Event], None]) -> None:
         self._post = post
-        self._previous: ThermalSample | None = None
         self._service: ThermalService | None = None
-        self._throttled = False
+        self._stale = StaleWatch()
+        self._stale_told = False
+        self._throttling = ThrottleWatch()
+        self._silent: dict[str, str] | None = None
+        self._cost_t = 0.0
         self._sampler = Sampler(link, hz, self._sample, on_gap=self._gap, on_status=self._status, on_lost=self._lost)
 
     def start(self) -> HeatWatch:
@@ -31,44 +41,53 @@ class HeatWatch:
         """Stop sampling; nothing stays on the phone."""
         self._sampler.stop()
 
-    def cost_text(self) -> str:
-        """What sampling costs, in words."""
-        cost = self._sampler.cost
-        rate = f"{1 / cost.interval_median_s:.1f} Hz" if cost.interval_median_s else "rate unknown"
-        return f"{cost.samples} samples at {rate}, {cost.frames_rejected} frames rejected"
-
     def _status(self, service: ThermalService) -> None:
         self._service = service
 
     def _sample(self, sample: ThermalSample) -> None:
-        service = self._service
-        fresh = service is not None and service.t is not None and sample.t - service.t < 10
-        self._post(
-            Heat(
-                t=sample.t,
-                zones=dict(sample.zones),
-                skin_c=service.skin_c if service is not None and fresh else None,
-                status=service.status if service is not None and fresh and not service.pinned else None,
-                headroom=service.headroom if service is not None and fresh else None,
-                clocks_khz={name: (clock.current_khz, clock.max_khz) for name, clock in sample.clocks_khz.items()},
-            )
+        service = self._trusted(sample)
+        skin = thermal.skin_c(sample, service)
+        silent = dict(sample.silent)
+        heat = Heat(
+            t=sample.t,
+            zones=dict(sample.zones),
+            skin_c=skin[0] if skin else None,
+            skin_source=clean_text(skin[1], 80) if skin else None,
+            status=service.status if service is not None else None,
+            headroom=service.headroom if service is not None else None,
+            clocks_khz={name: (clock.current_khz, clock.max_khz) for name, clock in sample.clocks_khz.items()},
+            caps_khz={name: clock.cap_khz for name, clock in sample.clocks_khz.items() if clock.cap_khz is not None},
+            load=dict(sample.load),
+            silent=silent if silent != self._silent else None,
+            cost=self._sampler.cost if sample.t - self._cost_t >= COST_EVERY_S else None,
         )
-        self._throttle(sample, service if fresh else None)
-        self._previous = sample
+        self._silent = silent
+        if heat.cost is not None:
+            self._cost_t = sample.t
+        self._post(heat)
+        for change in self._throttling.update(sample, service):
+            self._tell(change)
 
-    def _throttle(self, sample: ThermalSample, service: ThermalService | None) -> None:
-        # Nobody here knows how busy a core is, and a governor that idles between two processes lowers its clock as
-        # throttling does: only what Android says and caps on the clocks count.
-        evidence = throttle_evidence(self._previous, sample, service, under_load=False)
-        if bool(evidence) == self._throttled:
-            return
-        if not evidence and (service is None or service.status is None):
-            return  # not seeing the evidence any more is not the end of throttling
-        self._throttled = bool(evidence)
-        text = "; ".join(e.text for e in evidence) or f"status {STATUS_NAMES[0]}, no clock is capped"
-        self._post(Throttled(t=sample.t, began=self._throttled, evidence=text))
-        word = "throttling" if self._throttled else "throttling ended"
-        self._post(Marker(t=sample.t, label=f"{word}: {text}", kind="throttle"))
+    def _trusted(self, sample: ThermalSample) -> ThermalService | None:
+        """The last reading of the service if it is fresh and its HAL still measures."""
+        service = self._service
+        if service is None or service.t is None or sample.t - service.t >= FRESH_S:
+            return None
+        die = hottest_die(sample.zones)
+        self._stale.reading(service)
+        self._stale.sample(die[1] if die else None)
+        why = self._stale.why_stale(sample.t)
+        if (why is not None) != self._stale_told:
+            self._stale_told = why is not None
+            text = f"{why}." if why else "The thermal HAL gives new values again; they are used again."
+            self._post(Message(t=sample.t, text=text, level="warning" if why else "info"))
+        return service if why is None else None
+
+    def _tell(self, change: Change) -> None:
+        text = clean_text(change.text, 300)
+        self._post(Throttled(t=change.t, began=change.began, evidence=text, kind=change.kind))
+        word = "throttling" if change.began else "throttling ended"
+        self._post(Marker(t=change.t, label=f"{word}: {text}", kind="throttle"))
 
     def _lost(self, reason: str) -> None:
         self._post(LinkChanged(t=time.monotonic(), state="lost", reason=clean_text(reason, 300)))

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from mtplab.device import sampler as module
+from mtplab.device.frames import FrameReader, loop_script
 from mtplab.device.link import Link
-from mtplab.device.sampler import FrameReader, Sampler
+from mtplab.device.sampler import Sampler
 from mtplab.device.standin_host import StandinProcess
-from mtplab.device.thermal import Clock, ThermalSample, ThermalService, hottest_die
+from mtplab.device.thermal import Clock, ThermalSample, ThermalService
+from mtplab.session.heat import hottest_die
 
 
 def wait_until(condition: object, seconds: float = 15) -> None:
@@ -53,7 +55,7 @@ def test_five_seconds_of_samples_with_a_pulled_cable_in_the_middle(
         wait_until(lambda: gaps != [])
         before = len(samples)
         wait_until(lambda: len(samples) >= before + 15 and services != [])
-        cost = sampler.cost
+        cost, duplicates = sampler.cost, sampler.duplicates
     assert len(lost) == len(gaps) == 1
     assert gaps[0][1] > 0.5
     assert "lost" in gaps[0][0]
@@ -66,9 +68,11 @@ def test_five_seconds_of_samples_with_a_pulled_cable_in_the_middle(
     uptimes = [sample.device_uptime_s for sample in samples]
     assert all(a is not None and b is not None and a <= b for a, b in itertools.pairwise(uptimes))
     assert all(a.t <= b.t for a, b in itertools.pairwise(samples))
-    assert (cost.frames_rejected, cost.duplicates_dropped) == (0, 0)
-    assert cost.bytes_per_s is not None
-    assert cost.interval_median_s is not None
+    assert (cost.rejected, duplicates) == (0, 0)
+    assert cost.samples == len(samples)
+    assert cost.bytes is not None and cost.bytes > 100
+    assert cost.packets is not None and 0.5 < cost.packets < 3
+    assert cost.rate_hz is not None and cost.host_ms is not None
     assert services[0].skin_c is not None
     assert standin_is_idle(standin)
 
@@ -86,9 +90,9 @@ def test_heat_on_the_phone_is_heat_in_the_samples(link: Link, standin: StandinPr
         wait_until(lambda: samples != [])
         standin.control("load BIG 1.0")
         try:
-            first = hottest_die(samples[0])
+            first = hottest_die(samples[0].zones)
             assert first is not None
-            wait_until(lambda: (hottest_die(samples[-1]) or ("", 0.0))[1] > first[1] + 1.0)
+            wait_until(lambda: (hottest_die(samples[-1].zones) or ("", 0.0))[1] > first[1] + 1.0)
         finally:
             standin.control("load BIG auto")
     assert {name for name, value in samples[-1].zones.items() if value is None}  # a denied zone is None, not 0
@@ -132,7 +136,7 @@ def test_the_loop_runs_in_every_shell_and_survives_odd_zones(tmp_path: Path, she
         f"{zones}2/type": "unreadable", f"{zones}3/temp": "25000", f"{zones}4/type": "empty", f"{zones}4/temp": "",
         f"{policy}/cpuinfo_max_freq": "2600000", f"{policy}/scaling_cur_freq": "900000",
     })  # fmt: skip
-    script = module._LOOP.replace("@INTERVAL@", "0.1").replace("/sys/", f"{tmp_path}/sys/")
+    script = loop_script(0.1).replace("/sys/", f"{tmp_path}/sys/").replace("/proc/stat", f"{tmp_path}/stat")
     loop = subprocess.Popen(
         [shell, "-c", "{ " + script + " } 2>/dev/null"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

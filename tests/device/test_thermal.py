@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtplab.device import thermal
-from mtplab.device.sampler import FrameReader
+from mtplab.device.frames import FrameReader
 from mtplab.device.thermal import Clock, ThermalSample, parse_thermalservice
 
 PIXEL = "01_dumpsys_thermalservice_pixel_tensor_hal20"
@@ -210,46 +210,3 @@ def test_any_lines_are_survived_and_no_impossible_temperature_appears(lines: lis
     assert [s.seq for s in found] == sorted({s.seq for s in found})
 
 
-# --- what follows -----------------------------------------------------------------------------------------------
-
-
-def sample(t: float, big: float | None, current: int = 1_900_000, cap: int = 1_950_000) -> ThermalSample:
-    zones = {"BIG": big, "quiet_therm": 30.0, "trip": 75.0, "dark": None}
-    return ThermalSample(t, t, zones, {"policy0": Clock(current, cap, 1_950_000)}, int(t))
-
-
-def test_throttling_is_seen_in_status_cap_and_clock_and_silence_is_no_evidence() -> None:
-    hot = parse_thermalservice(service(SKIN, status="2"))
-    calm = parse_thermalservice(service(SKIN))
-    assert thermal.throttle_evidence(sample(0, 40), sample(1, 41), calm, under_load=True) == ()
-    assert [e.kind for e in thermal.throttle_evidence(None, sample(1, 41), hot)] == ["status"]
-    (cap,) = thermal.throttle_evidence(None, sample(1, 80, cap=1_200_000))
-    assert cap.text == "policy0 is capped at 1200000 kHz of 1950000 kHz."
-    fell = (sample(0, 80), sample(1, 80, current=900_000))
-    assert [e.kind for e in thermal.throttle_evidence(*fell, under_load=True)] == ["clock"]
-    assert thermal.throttle_evidence(*fell, under_load=False) == ()
-
-
-def test_a_pinned_status_is_no_evidence() -> None:
-    pinned = parse_thermalservice(service(SKIN, status="4", override="true"))
-    assert thermal.throttle_evidence(None, sample(1, 41), pinned) == ()
-
-
-def test_constant_zones_are_named_only_while_the_chip_moved() -> None:
-    moving = [sample(float(t), 40.0 + t) for t in range(31)]
-    assert thermal.silent_zones(moving) == {
-        "quiet_therm": "constant while the chip's temperature moved: a limit or a dead sensor",
-        "trip": "constant while the chip's temperature moved: a limit or a dead sensor",
-        "dark": "never readable",
-    }
-    assert thermal.silent_zones([sample(float(t), 40.0) for t in range(31)]) == {"dark": "never readable"}
-    assert thermal.silent_zones(moving[:5]) == {}
-
-
-def test_trend_skin_and_hottest_die() -> None:
-    assert thermal.trend_c_per_min([(float(t), 30 + t / 60) for t in range(60)]) == pytest.approx(1.0)
-    assert thermal.trend_c_per_min([(1.0, 30.0), (1.0, 31.0), (1.0, 32.0)]) is None
-    assert thermal.hottest_die(sample(0, 55.0)) == ("BIG", 55.0)
-    assert thermal.hottest_die(sample(0, None)) is None
-    assert thermal.skin_c(sample(0, 55.0), None) is None
-    assert thermal.skin_c(None, parse_thermalservice(service(SKIN))) == (38.5, "thermalservice VIRTUAL-SKIN")
