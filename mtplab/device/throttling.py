@@ -99,7 +99,7 @@ class _BusyClock:
         self._points: deque[tuple[float, int]] = deque()
         self._load: float | None = None
         self._load_t = self._busy_t = float("-inf")
-        self._best_khz = 0.0
+        self._best_khz = 0
         self.fallen: str | None = None
 
     def add(self, t: float, clock: Clock, load: float | None) -> None:
@@ -117,13 +117,13 @@ class _BusyClock:
         while t - self._points[0][0] > SPAN_S:
             self._points.popleft()
         if t - self._points[0][0] >= LEAST_SPAN_S:
-            self._judge(statistics.median(khz for _, khz in self._points))
+            self._judge(statistics.median_low(khz for _, khz in self._points))
 
-    def _judge(self, level_khz: float) -> None:
+    def _judge(self, level_khz: int) -> None:
         self._best_khz = max(self._best_khz, level_khz)
         if level_khz < self._best_khz * (1.0 - FALL):
             self.fallen = (
-                f"{self._name} fell from {self._best_khz:.0f} to {level_khz:.0f} kHz "
+                f"{self._name} fell from {self._best_khz} to {level_khz} kHz "
                 f"(busiest core {100 * (self._load or 0.0):.0f} % busy)"
             )
         elif level_khz >= self._best_khz * (1.0 - RECOVERED):
