@@ -25,7 +25,9 @@ from mtplab.speculation.speedup import (
     best_of_lengths,
     break_even_accepted,
     break_even_alpha,
+    end_to_end_speedup,
     expected_tokens,
+    memory_factor,
     scale,
 )
 
@@ -38,7 +40,7 @@ class Given(msgspec.Struct, frozen=True):
     """What is known of acceptance: α, τ at `gamma` and, from counts, the marginals P_k."""
 
     gamma: int
-    source: Literal["alpha", "ratio", "counts", "totals"]
+    source: Literal["alpha", "ratio", "length", "counts", "totals"]
     alpha: Estimate
     tau: Estimate
     marginal: tuple[float, ...] | None = None
@@ -87,6 +89,10 @@ class Answer(msgspec.Struct, frozen=True):
     break_even_alpha: float | None
     break_even_accepted: float
     break_even_ratio: float | None
+    head_share: float
+    operations_factor: float
+    memory_factor: float
+    end_to_end_speedup: float | None
     alpha: Estimate
     cost: Cost
     warnings: list[str]
@@ -112,13 +118,23 @@ def from_ratio(gamma: int, share: float) -> Given:
     """The same number understood as accepted ÷ drafted: τ = 1 + γ·ratio needs no model of α."""
     if not 0 <= share <= 1:
         raise ValueError(f"accepted ÷ drafted lies in 0..1, not {share}")
-    tau = 1 + gamma * share
-    bare = "entered by hand, without an interval"
+    return _from_mean(gamma, 1 + gamma * share, "ratio")
+
+
+def from_length(gamma: int, tau: float) -> Given:
+    """A mean acceptance length τ, the bonus token included, as vLLM and SGLang print it."""
+    if not 1 <= tau <= gamma + 1:
+        raise ValueError(f"a round of γ = {gamma} drafts gives 1..{gamma + 1} tokens, not {tau:g}")
+    return _from_mean(gamma, tau, "length")
+
+
+def _from_mean(gamma: int, tau: float, source: Literal["ratio", "length"]) -> Given:
+    bare = "a bare mean, without an interval"
     return Given(
         gamma,
-        "ratio",
+        source,
         Estimate(alpha_moment(tau, gamma), None, None, 0, "moment", bare),
-        Estimate(tau, None, None, 0, "from_ratio", bare),
+        Estimate(tau, None, None, 0, f"from_{source}", bare),
     )
 
 
@@ -169,10 +185,22 @@ def verdict_of(speedup: Estimate) -> Verdict:
     return "pays" if shown > 1 else "costs" if shown < 1 else "breaks even"
 
 
-def calculate(given: Given, cost: Cost, gammas: Sequence[int] | None = None) -> Answer:
-    """Everything that follows from `given` at `cost`; `gammas` are the lengths that could be had (exported)."""
+def calculate(
+    given: Given,
+    cost: Cost,
+    gammas: Sequence[int] | None = None,
+    *,
+    head_share: float = 0.0,
+    prefill_share: float | None = None,
+) -> Answer:
+    """Everything that follows from `given` at `cost`; `gammas` are the lengths that could be had (exported).
+
+    `head_share` is what a draft step computes and reads as a share of a decode step, `prefill_share` what prefill
+    takes of a plain request's time. Lengths whose verification was not measured are not searched.
+    """
     gamma = given.gamma
-    searched = list(gammas) if gammas is not None else list(range(1, max(SEARCH_LIMIT, gamma) + 1))
+    wanted = sorted(set(gammas)) if gammas is not None else list(range(1, max(SEARCH_LIMIT, gamma) + 1))
+    searched = [g for g in wanted if cost.covers(g)]
     round_cost = cost.round_cost(gamma)
     tau = given.length(gamma)
     interval = scale(given.tau, 1 / round_cost)
@@ -183,15 +211,19 @@ def calculate(given: Given, cost: Cost, gammas: Sequence[int] | None = None) -> 
     notes: list[str] = []
     if readings is not None:
         warnings += _reading_warning(given, readings)
+    if len(searched) < len(wanted):
+        notes.append(f"Lengths whose verification was not measured were not searched: {_listed(searched)} were.")
     if best.gamma == 0:
         read = "Read as α, no" if readings is not None else "No"
-        warnings.append(f"{read} draft length from {searched[0]} to {searched[-1]} pays at this cost: do not draft.")
+        warnings.append(f"{read} draft length of {_listed(searched)} pays at this cost: do not draft.")
     if break_even is None:
         warnings.append(
             f"A round costs {round_cost:.2f} plain steps, more than the {gamma + 1} tokens it can give: "
             "even a perfect draft loses."
         )
-    if best.at_search_limit:
+    if best.at_search_limit and gammas is not None:
+        notes.append(f"γ = {best.gamma} is the longest that was exported; a longer one may gain more.")
+    elif best.at_search_limit:
         notes.append(f"Longer drafts keep gaining at this cost; γ = {best.gamma} is only where the search ends.")
     if given.marginal is not None and best.gamma > gamma:
         warnings.append(
@@ -216,6 +248,10 @@ def calculate(given: Given, cost: Cost, gammas: Sequence[int] | None = None) -> 
         break_even_alpha=break_even,
         break_even_accepted=accepted,
         break_even_ratio=accepted / gamma if accepted <= gamma else None,
+        head_share=head_share,
+        operations_factor=(gamma * head_share + gamma + 1) / tau,
+        memory_factor=memory_factor(tau, gamma, head_share),
+        end_to_end_speedup=None if prefill_share is None else end_to_end_speedup(tau / round_cost, prefill_share),
         alpha=given.alpha,
         cost=cost,
         warnings=warnings,
@@ -223,6 +259,13 @@ def calculate(given: Given, cost: Cost, gammas: Sequence[int] | None = None) -> 
         readings=readings,
         acceptance=given.acceptance,
     )
+
+
+def _listed(gammas: Sequence[int]) -> str:
+    """Lengths in words: a whole span as its ends."""
+    if len(gammas) > 2 and list(gammas) == list(range(gammas[0], gammas[-1] + 1)):
+        return f"{gammas[0]} to {gammas[-1]}"
+    return ", ".join(map(str, gammas)) or "none"
 
 
 def _readings(given: Given, cost: Cost, gammas: Sequence[int]) -> dict[str, Reading]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TextIO
+
 import click
 import msgspec
 
@@ -18,6 +20,7 @@ from mtplab.speculation.calculator import (
 )
 from mtplab.speculation.intervals import Estimate
 from mtplab.speculation.recorded import Recorded, SessionUnusable, read_session
+from mtplab.speculation.runtime_logs import given_of, read_totals
 from mtplab.speculation.speedup import Cost, Head
 
 
@@ -37,14 +40,28 @@ class OneSentenceCommand(click.Command):
     short_help="What a draft head brings: tokens a round, speedup, best γ, break-even.",
     epilog="Costs are in plain decode steps. Exit codes: 0 fine, 1 wrong use.",
 )
-@click.option("--gamma", type=int, help="Draft length γ (with --session: the recorded one if left out).")
+@click.option("--gamma", type=int, help="Draft length γ (with --session or --log: the recorded one if left out).")
 @click.option("--alpha", type=float, help="Acceptance α of one draft; NOT accepted ÷ drafted (both are shown).")
 @click.option("--counts", metavar="N0,…,Nγ", help="Rounds that accepted 0, 1, … γ drafts.")
 @click.option("--drafted", type=int, help="All drafted tokens (with --accepted).")
 @click.option("--accepted", type=int, help="All accepted drafts, bonus tokens not among them (with --drafted).")
 @click.option("--session", metavar="S", help="A saved session: its folder or session.json.")
+@click.option(
+    "--log", "log_file", metavar="FILE", type=click.File("r", errors="replace"),
+    help="A log of LiteRT-LM (verbose), vLLM, llama.cpp or SGLang, or - for a pipe.",
+)
 @click.option("--draft-cost", type=float, help="Cost c of a draft step [0, or the session's].")
-@click.option("--verify-cost", type=float, help="Cost r of verifying γ+1 positions [1, or the session's].")
+@click.option(
+    "--verify-cost", metavar="R", help="Cost r of verifying γ+1 positions, or measured points 2:1.5,4:1.5,8:2.7 "
+    "(positions:cost) [1, or the session's].",
+)
+@click.option("--overhead", type=float, help="What else a round costs: cache rollback, hand-over [0].")
+@click.option("--gammas", metavar="G,…", help="Draft lengths that were exported: the best is sought among them.")
+@click.option(
+    "--head-share", type=float, default=0.0, show_default=True,
+    help="What a draft step computes and reads, as a share of a decode step's.",
+)
+@click.option("--prefill-share", type=float, help="Share of a plain request's time that prefill takes, 0 to 1.")
 @click.option(
     "--head",
     type=click.Choice(["recursive", "parallel"]),
@@ -60,19 +77,28 @@ def calc_command(
     drafted: int | None,
     accepted: int | None,
     session: str | None,
+    log_file: TextIO | None,
     draft_cost: float | None,
-    verify_cost: float | None,
+    verify_cost: str | None,
+    overhead: float | None,
+    gammas: str | None,
+    head_share: float,
+    prefill_share: float | None,
     head: Head,
     as_json: bool,
 ) -> None:
-    """Say what a draft head brings, from α, accept counts, totals or a saved session."""
+    """Say what a draft head brings, from α, accept counts, totals, a runtime's log or a saved session."""
     try:
         totals = _totals(drafted, accepted)
-        _one_source(alpha, counts, totals, session)
+        _one_source(alpha, counts, totals, session, log_file)
         recorded = read_session(session) if session is not None else None
-        given, notes = _given(gamma, alpha, counts, totals, recorded)
-        cost, cost_notes = _cost(draft_cost, verify_cost, head, recorded)
-        answer = calculate(given, cost)
+        if log_file is not None:
+            given, notes = given_of(read_totals(log_file), _checked(gamma))
+        else:
+            given, notes = _given(_checked(gamma), alpha, counts, totals, recorded)
+        cost, cost_notes = _cost(draft_cost, _verify_points(verify_cost), overhead, head, recorded)
+        exported = _gammas(gammas)
+        answer = calculate(given, cost, exported, head_share=_share(head_share), prefill_share=prefill_share)
     except SessionUnusable as error:
         raise click.ClickException(str(error)) from None
     except ValueError as error:
@@ -101,7 +127,13 @@ def _totals(drafted: int | None, accepted: int | None) -> tuple[int, int] | None
 
 def _one_source(*sources: object) -> None:
     if sum(source is not None for source in sources) != 1:
-        raise ValueError("give exactly one of --alpha, --counts, --drafted with --accepted, or --session")
+        raise ValueError("give exactly one of --alpha, --counts, --drafted with --accepted, --log, or --session")
+
+
+def _checked(gamma: int | None) -> int | None:
+    if gamma is not None and not 1 <= gamma <= GAMMA_LIMIT:
+        raise ValueError(f"--gamma must lie in 1..{GAMMA_LIMIT}, not {gamma}")
+    return gamma
 
 
 def _given(
@@ -113,8 +145,6 @@ def _given(
 ) -> tuple[Given, list[str]]:
     if gamma is None and recorded is None:
         raise ValueError("give --gamma, the draft length")
-    if gamma is not None and not 1 <= gamma <= GAMMA_LIMIT:
-        raise ValueError(f"--gamma must lie in 1..{GAMMA_LIMIT}, not {gamma}")
     if recorded is not None:
         return _from_recorded(recorded, gamma)
     assert gamma is not None
@@ -156,10 +186,47 @@ def _from_recorded(recorded: Recorded, gamma: int | None) -> tuple[Given, list[s
     return from_counts(counts, prompts), notes
 
 
-def _cost(draft: float | None, verify: float | None, head: Head, recorded: Recorded | None) -> tuple[Cost, list[str]]:
+def _verify_points(text: str | None) -> float | tuple[tuple[int, float], ...] | None:
+    """r as one number, or as measured points positions:cost."""
+    if text is None:
+        return None
+    try:
+        if ":" not in text:
+            return float(text)
+        points = [part.split(":") for part in text.split(",")]
+        return tuple((int(positions), float(cost)) for positions, cost in points)
+    except ValueError:
+        raise ValueError(f"--verify-cost takes a number, or points such as 2:1.5,4:1.6, not {text!r}") from None
+
+
+def _gammas(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    try:
+        lengths = sorted({int(part) for part in text.split(",")})
+    except ValueError:
+        raise ValueError(f"--gammas takes whole numbers with commas between, not {text!r}") from None
+    if not 1 <= lengths[0] <= lengths[-1] <= GAMMA_LIMIT:
+        raise ValueError(f"--gammas must lie in 1..{GAMMA_LIMIT}, not {text}")
+    return lengths
+
+
+def _share(share: float) -> float:
+    if not 0 <= share <= 1:
+        raise ValueError(f"--head-share lies in 0..1, not {share:g}")
+    return share
+
+
+def _cost(
+    draft: float | None,
+    verify: float | tuple[tuple[int, float], ...] | None,
+    extra: float | None,
+    head: Head,
+    recorded: Recorded | None,
+) -> tuple[Cost, list[str]]:
     notes = []
-    overhead = 0.0
-    if recorded is not None and draft is None and verify is None:
+    overhead = extra or 0.0
+    if recorded is not None and draft is None and verify is None and extra is None:
         if recorded.draft_cost is not None and recorded.verify_cost is not None:
             # The session knows the whole draft of a round; how a head would split it is the reader's choice.
             steps = 1 if head == "recursive" else recorded.counts.gamma
@@ -189,7 +256,19 @@ def _one_reading(answer: Answer) -> list[tuple[str, ...]]:
         ("round cost", f"{answer.round_cost:.3f}", "plain decode steps"),
         ("speedup", _shown(answer.speedup_interval, ".2f", "×"), answer.verdict),
         ("best draft length", _best(answer.best_gamma, answer.best_speedup)),
+        *_traffic(answer),
     ]
+
+
+def _traffic(answer: Answer) -> list[tuple[str, ...]]:
+    counted = "of plain decoding, a token" + ("" if answer.head_share else ", the draft not counted")
+    rows: list[tuple[str, ...]] = [
+        ("arithmetic", f"{answer.operations_factor:.2f}×", counted),
+        ("weights read", f"{answer.memory_factor:.2f}×", counted),
+    ]
+    if answer.end_to_end_speedup is not None:
+        rows.append(("speedup of a request", f"{answer.end_to_end_speedup:.2f}×", "prefill included"))
+    return rows
 
 
 def _both_readings(answer: Answer, readings: dict[str, Reading]) -> list[tuple[str, ...]]:

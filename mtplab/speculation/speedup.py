@@ -57,6 +57,13 @@ class Cost(msgspec.Struct, frozen=True):
             return points[0][1]
         raise ValueError(f"verifying {positions} positions was not measured (only {points[0][0]} to {points[-1][0]})")
 
+    def covers(self, gamma: int) -> bool:
+        """Whether verifying γ+1 positions lies within what was measured."""
+        if isinstance(self.verify, (int, float)):
+            return True
+        positions = [m for m, _ in self.verify]
+        return min(positions) <= gamma + 1 <= max(positions)
+
     def draft_cost(self, gamma: int) -> float:
         """D(γ): γ·c for a recursive head, c once for a parallel one."""
         return gamma * self.draft if self.head == "recursive" else self.draft
@@ -146,6 +153,22 @@ def leviathan_speedup(alpha: float, gamma: int, c: float) -> float:
 def operations_factor(alpha: float, gamma: int, c_ops: float = 0.0) -> float:
     """(γĉ+γ+1)/E: arithmetic done ÷ arithmetic of plain decoding (Leviathan et al. 2023, theorem 3.11)."""
     return (gamma * c_ops + gamma + 1) / expected_tokens(alpha, gamma)
+
+
+def memory_factor(tau: float, gamma: int, c_bytes: float = 0.0) -> float:
+    """(γĉ+1)/τ: weights read a token ÷ those of plain decoding, where a draft step reads ĉ of the backbone's bytes.
+
+    Verifying reads the weights once whatever γ is (Leviathan et al. 2023, section 3.4); caches are left out.
+    """
+    _check_gamma(gamma)
+    return (gamma * c_bytes + 1) / tau
+
+
+def end_to_end_speedup(decode_speedup: float, prefill_share: float) -> float:
+    """1/(f + (1−f)/S): the request's speedup where plain prefill takes the share f of its time (Amdahl's law)."""
+    if not 0 <= prefill_share <= 1:
+        raise ValueError(f"the prefill's share of a request lies in 0..1, not {prefill_share}")
+    return 1 / (prefill_share + (1 - prefill_share) / decode_speedup)
 
 
 def speedup_estimate(alpha: Estimate, gamma: int, cost: Cost) -> Estimate:

@@ -223,6 +223,36 @@ def test_the_calculator_chooses_among_exported_lengths_only():
     assert curve(from_alpha(3, 0.7), Cost(), [1, 3]) == [(1, 1.7), (3, pytest.approx(2.533))]
 
 
+def test_measured_points_bound_the_search_and_exported_lengths_end_it():
+    answer = calc_json("--gamma", 3, "--alpha", 0.9, "--verify-cost", "2:1.5,4:1.5,8:2.6", "--draft-cost", 0.05)
+    assert answer["best_gamma"] == 7  # eight positions are the most that were measured
+    assert any("not searched: 1 to 7 were" in note for note in answer["notes"])
+    exported = calc_json("--gamma", 3, "--alpha", 0.9, "--verify-cost", "2:1.5,4:1.5,8:2.6", "--gammas", "1,3")
+    assert exported["best_gamma"] == 3
+    assert any("longest that was exported" in note for note in exported["notes"])
+
+
+def test_arithmetic_grows_where_reading_shrinks_and_prefill_dilutes_the_gain():
+    answer = calc_json("--gamma", 3, "--alpha", 0.7, "--head-share", 0.1, "--prefill-share", 0.5)
+    tau = answer["expected_tokens"]
+    assert answer["operations_factor"] == pytest.approx(4.3 / tau)  # theorem 3.11 with ĉ = 0.1
+    assert answer["memory_factor"] == pytest.approx(1.3 / tau)
+    assert answer["end_to_end_speedup"] == pytest.approx(1 / (0.5 + 0.5 / tau))
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("--verify-cost", "2:a", "such as 2:1.5"), ("--gammas", "1,x", "whole numbers"),
+        ("--gammas", "0,3", "must lie in"), ("--head-share", 2, "lies in 0..1"), ("--prefill-share", -1, "lies in"),
+    ],
+)  # fmt: skip
+def test_costs_and_lengths_that_cannot_be_are_refused_in_a_sentence(option, value, says):
+    result = calc("--gamma", 3, "--alpha", 0.5, option, value)
+    assert result.exit_code == 1 and says in result.output
+    assert len(result.output.strip().splitlines()) == 1
+
+
 def test_counts_of_unequal_positions_are_read_from_their_marginals():
     given = from_counts(AcceptCounts((50, 0, 0, 50)))  # all or nothing: no single α describes it
     assert [given.length(g) for g in (1, 2, 3)] == pytest.approx([1.5, 2.0, 2.5])
