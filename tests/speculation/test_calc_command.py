@@ -224,10 +224,10 @@ def test_the_calculator_chooses_among_exported_lengths_only():
 
 
 def test_measured_points_bound_the_search_and_exported_lengths_end_it():
-    answer = calc_json("--gamma", 3, "--alpha", 0.9, "--verify-cost", "2:1.5,4:1.5,8:2.6", "--draft-cost", 0.05)
+    answer = calc_json("--gamma", 3, "--alpha", 0.9, "--verify-cost", "2:1.5,4:1.5,8:2.1", "--draft-cost", 0.05)
     assert answer["best_gamma"] == 7  # eight positions are the most that were measured
     assert any("not searched: 1 to 7 were" in note for note in answer["notes"])
-    exported = calc_json("--gamma", 3, "--alpha", 0.9, "--verify-cost", "2:1.5,4:1.5,8:2.6", "--gammas", "1,3")
+    exported = calc_json("--gamma", 3, "--alpha", 0.9, "--verify-cost", "2:1.5,4:1.5,8:2.1", "--gammas", "1,3")
     assert exported["best_gamma"] == 3
     assert any("longest that was exported" in note for note in exported["notes"])
 
