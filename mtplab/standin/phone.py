@@ -7,6 +7,7 @@ import random
 import time
 from pathlib import Path
 
+from mtplab.standin.counters import Counters
 from mtplab.standin.dumpsys import AICORE, Services
 from mtplab.standin.files import DeviceFiles
 from mtplab.standin.physics import HeatModel
@@ -30,6 +31,7 @@ class Phone:
     def __init__(self, files: DeviceFiles, profile: Profile, scenario: Scenario, model: HeatModel) -> None:
         self.files, self.profile, self.scenario, self.model = files, profile, scenario, model
         self._services = Services(profile)
+        self._counters = Counters(profile)
         self._noise = random.Random(f"{profile.name}/{scenario.name}")
         self._written: dict[str, str] = {}
 
@@ -137,6 +139,8 @@ class Phone:
         for policy in self.profile.policies:
             self._refresh_policy(policy)
         model = self.model
+        for path, text in self._counters.files(model):
+            self._update(path, text)
         self._update(f"{SIM}/dumpsys/thermalservice", self._services.thermalservice(model, self.scenario.hal_ready))
         self._update(f"{SIM}/dumpsys/battery", self._services.battery(model))
         supply = {

@@ -80,6 +80,7 @@ class Profile:
     battery: dict[str, int]
     display: dict[str, Any]
     aicore: dict[str, Any]
+    gpu: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)

@@ -93,10 +93,15 @@ def test_heat_on_the_phone_is_heat_in_the_samples(link: Link, standin: StandinPr
             first = hottest_die(samples[0].zones)
             assert first is not None
             wait_until(lambda: (hottest_die(samples[-1].zones) or ("", 0.0))[1] > first[1] + 1.0)
+            busy = max(name for name in samples[-1].clocks_khz if name != "gpu")  # the big cores come last
+            wait_until(lambda: any(sample.load.get(busy) == 1.0 for sample in samples))
         finally:
             standin.control("load BIG auto")
-    assert {name for name, value in samples[-1].zones.items() if value is None}  # a denied zone is None, not 0
-    assert all(clock.max_khz for clock in samples[-1].clocks_khz.values())
+    dark = {name for name, value in samples[-1].zones.items() if value is None}  # a denied zone is None, not 0
+    assert dark == set(samples[-1].silent) != set()
+    clocks = samples[-1].clocks_khz
+    assert all(clock.max_khz and clock.current_khz for clock in clocks.values())
+    assert {"gpu", busy} < set(clocks)
 
 
 def test_a_callback_that_fails_stops_the_sampler_and_is_told(link: Link, standin: StandinProcess) -> None:

@@ -224,6 +224,13 @@ def _describe(shell: Shell, words: list[str]) -> int:
     return status
 
 
+def _times(shell: Shell, words: list[str]) -> int:
+    used = os.times()
+    for pair in ((used.user, used.system), (used.children_user, used.children_system)):
+        write(1, " ".join(f"{int(s // 60)}m{s % 60:05.2f}s" for s in pair) + "\n")
+    return 0
+
+
 def _read(shell: Shell, words: list[str]) -> int:
     raw, seconds, end = False, None, b"\n"
     while words and words[0].startswith("-") and len(words[0]) > 1:
@@ -313,4 +320,5 @@ COMMANDS: dict[str, Command] = {
     "readonly": _export, "unset": _unset, "local": _local, "typeset": _local, "set": _set, "shift": _shift,
     "trap": _trap, "wait": _wait, "kill": _kill, "command": _command, "type": _describe, "which": _describe,
     "read": _read, "echo": echo, "printf": printf, "test": test, "[": test, "umask": _umask, "ulimit": _nothing,
+    "times": _times,
 }  # fmt: skip
