@@ -26,7 +26,10 @@ class Clockwork:
         self._phone, self._processes, self._storage, self._speed = phone, processes, storage, speed
         self._programs: dict[int, tuple[str, float | None, float]] = {}
         self._forced: dict[str, float] = {}
-        self._npu = 0
+        self._cores = {
+            die: sum(len(policy.cpus) for policy in phone.profile.policies if policy.die == die)
+            for die in ("BIG", "MID", "LITTLE")
+        }
 
     def program_started(self, pid: int, die: str) -> None:
         """A program of the host now works for the phone."""
@@ -64,14 +67,22 @@ class Clockwork:
         last, tick = time.monotonic(), 0
         while True:
             now = time.monotonic()
-            self._phone.model.load = self._load()
-            self._phone.model.step((now - last) * self._speed)
+            self._pass_time((now - last) * self._speed)
             last = now
-            self._phone.refresh()
+            self._phone.refresh(self._memory_kib())
             if tick % SPACE_EVERY_TICKS == 0:
                 self._phone.write_space(self._storage.df_line())
             tick += 1
             await self._until_next_tick(keep_uptime)
+
+    def _pass_time(self, seconds: float) -> None:
+        model, state = self._phone.model, self._phone.state
+        model.load, model.rest_share = self._load(), state.rest_share()
+        model.step(seconds)
+        state.battery.step(seconds, model.total_w())
+
+    def _memory_kib(self) -> int:
+        return sum(resident_kib(pid) or 0 for pid in self._programs)
 
     async def _until_next_tick(self, keep_uptime: bool) -> None:
         waited, tick_s = 0.0, TICK_S if self._processes.live or self._forced else IDLE_TICK_S
@@ -99,10 +110,20 @@ class Clockwork:
                 threads += busy
             else:
                 load[die] = min(1.0, load.get(die, 0.0) + min(1.0, busy))
-        load["BIG"] = min(1.0, load["BIG"] + threads)
-        load["MID"] = min(1.0, load["MID"] + max(0.0, threads - 1.0) / 3.0)
-        load["LITTLE"] = min(1.0, load["LITTLE"] + max(0.0, threads - 4.0) / 4.0)
+        for die in ("BIG", "MID", "LITTLE"):  # the fast cores are taken first
+            cores = self._cores[die]
+            load[die] = min(1.0, load[die] + min(threads, cores) / cores)
+            threads = max(0.0, threads - cores)
         return {**load, **self._forced}
+
+
+def resident_kib(pid: int) -> int | None:
+    """The memory a process holds, or None where the host does not tell."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+    return pages * os.sysconf("SC_PAGE_SIZE") // 1024
 
 
 def cpu_seconds(pid: int) -> float | None:

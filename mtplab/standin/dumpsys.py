@@ -6,6 +6,7 @@ from typing import Any
 
 from mtplab.standin.physics import HeatModel
 from mtplab.standin.settings import HERE, Profile, read_toml
+from mtplab.standin.state import Battery
 
 AICORE = "com.google.android.aicore"
 # A Pixel's cached section lags; here by a fixed amount, so that a parser that reads it is found out.
@@ -17,20 +18,24 @@ class Services:
 
     def __init__(self, profile: Profile) -> None:
         self._profile = profile
-        self._tables = read_toml(HERE / "services.toml")
+        self._tables = profile.thermal
         self._last_cached: list[str] = []
 
-    def thermalservice(self, model: HeatModel, hal_ready: bool = True) -> str:
-        """As Android prints it: the cached section first (and stale), then the HAL's, if that one is ready."""
+    def thermalservice(self, model: HeatModel, hal_ready: bool = True, override: int | None = None) -> str:
+        """As Android prints it: the cached section first (and stale), then the HAL's, if that one is ready.
+
+        `override` is the status that `cmd thermalservice override-status` has pinned.
+        """
         tables = self._tables
-        lines = ["IsStatusOverride: false"]
+        status = model.status if override is None else override
+        lines = [f"IsStatusOverride: {'false' if override is None else 'true'}"]
         for listeners, count in (("ThermalEventListeners", 8), ("ThermalStatusListeners", 2)):
             lines += [f"{listeners}:", f"\tcallbacks: {count}", "\tkilled: false", "\tbroadcasts count: -1"]
         if not hal_ready:
-            return self._without_hal(lines, model)
-        lines += [f"Thermal Status: {model.status}", "Cached temperatures:"]
+            return self._without_hal(lines, model, override)
+        lines += [f"Thermal Status: {status}", "Cached temperatures:"]
         lines += [self._sensor(sensor, model, -CACHED_LAG_C) for sensor in reversed(tables["sensors"])]
-        lines += ["HAL Ready: true", "HAL connection:", "\tThermalHAL AIDL 1  connected: yes"]
+        lines += ["HAL Ready: true", "HAL connection:", f"\t{tables['hal']}"]
         lines += ["Current temperatures from HAL:"]
         lines += [self._sensor(sensor, model, 0.0) for sensor in tables["sensors"]]
         lines += ["Current cooling devices from HAL:"]
@@ -46,11 +51,11 @@ class Services:
             )
         return "\n".join(lines) + "\n"
 
-    def _without_hal(self, lines: list[str], model: HeatModel) -> str:
+    def _without_hal(self, lines: list[str], model: HeatModel, override: int | None) -> str:
         """What the service knew before the HAL went away, for ever."""
         if not self._last_cached:
             self._last_cached = [self._sensor(sensor, model, 0.0) for sensor in reversed(self._tables["sensors"])]
-        lines += ["Thermal Status: 0", "Cached temperatures:", *self._last_cached, "HAL Ready: false"]
+        lines += [f"Thermal Status: {override or 0}", "Cached temperatures:", *self._last_cached, "HAL Ready: false"]
         return "\n".join(lines) + "\n"
 
     @staticmethod
@@ -62,33 +67,16 @@ class Services:
         status = model.status if sensor.get("status") else 0
         return f"\tTemperature{{mValue={value}, mType={sensor['type']}, mName={sensor['name']}, mStatus={status}}}"
 
-    def battery(self, model: HeatModel) -> str:
-        """Temperature in tenths of a degree, voltage in millivolts, as on a phone."""
-        battery = self._profile.battery
-        charge = battery["capacity_uah"] * battery["level"] // 100
-        rows = {
-            "AC powered": "false",
-            "USB powered": "true",
-            "Wireless powered": "false",
-            "Dock powered": "false",
-            "Max charging current": 500000,
-            "Max charging voltage": 5000000,
-            "Charge counter": charge,
-            "status": 2,
-            "health": 2,
-            "present": "true",
-            "level": battery["level"],
-            "scale": 100,
-            "voltage": battery["voltage_mv"],
-            "temperature": round(model.temperature_c["battery"] * 10),
-            "technology": "Li-ion",
-        }
-        text = "".join(f"  {name}: {value}\n" for name, value in rows.items())
-        return "Current Battery Service state:\n" + text
+    @staticmethod
+    def battery(model: HeatModel, battery: Battery) -> str:
+        """The battery service; what somebody set by hand stays until `reset`, and the service says so."""
+        stopped = "  (UPDATES STOPPED -- use 'reset' to restart)\n" if battery.reported else ""
+        text = "".join(f"  {name}: {value}\n" for name, value in battery.rows(model).items())
+        return f"Current Battery Service state:\n{stopped}{text}"
 
     def settings(self) -> dict[str, object]:
         """The settings database of a new phone, keys `NAMESPACE.KEY`."""
-        spaces = self._tables["settings"].items()
+        spaces = read_toml(HERE / "services.toml")["settings"].items()
         return {f"{space}.{key}": value for space, rows in spaces for key, value in rows.items()}
 
     def display(self) -> str:
@@ -102,14 +90,21 @@ class Services:
         )
 
     def aicore_package(self) -> str:
-        """`dumpsys package` of an updated system app: the active block first, the hidden one after it."""
+        """`dumpsys package`: an updated system app has two blocks, the active one first; others have one."""
         aicore = self._profile.aicore
-        return (
+        updated, enabled = aicore["form"] == "updated", 3 if aicore["form"] == "disabled" else 0
+        text = (
             f"Packages:\n  Package [{AICORE}] (7c0ffee):\n"
             f"    versionCode={aicore['version_code']} minSdk=31 targetSdk={aicore['target_sdk']}\n"
             f"    versionName={aicore['version_name']}\n"
-            "    flags=[ SYSTEM HAS_CODE UPDATED_SYSTEM_APP ]\n\n"
-            f"Hidden system packages:\n  Package [{AICORE}] (1de5):\n"
-            f"    versionCode=395592 minSdk=31 targetSdk={aicore['target_sdk']}\n"
-            "    versionName=stub\n"
+            f"    flags=[ SYSTEM HAS_CODE {'UPDATED_SYSTEM_APP ' if updated else ''}]\n"
+            "    User 0: ceDataInode=4711 installed=true hidden=false suspended=false distractionFlags=0 "
+            f"stopped=false notLaunched=false enabled={enabled} instant=false virtual=false\n"
         )
+        if updated:
+            text += (
+                f"\nHidden system packages:\n  Package [{AICORE}] (1de5):\n"
+                f"    versionCode=395592 minSdk=31 targetSdk={aicore['target_sdk']}\n"
+                "    versionName=stub\n"
+            )
+        return text

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import random
 import time
 from pathlib import Path
 
-from mtplab.standin.counters import Counters
 from mtplab.standin.dumpsys import AICORE, Services
 from mtplab.standin.files import DeviceFiles
+from mtplab.standin.kernel import KernelFiles
 from mtplab.standin.physics import HeatModel
-from mtplab.standin.settings import HERE, Policy, Profile, Scenario, Zone
+from mtplab.standin.settings import HERE, Profile, Scenario
+from mtplab.standin.state import SystemState
 
 SIM = "/dev/.sim"
 FOLDERS = (
@@ -20,9 +20,6 @@ FOLDERS = (
     f"{SIM}/dumpsys", f"{SIM}/run", "/storage/emulated",
 )  # fmt: skip
 LINKS = {"/sdcard": "/data/media/0", "/bin": "/system/bin", "/storage/emulated/0": "/data/media/0"}
-THERMAL = "/sys/class/thermal"
-CPUFREQ = "/sys/devices/system/cpu/cpufreq"
-NOISE_MILLI_C = 60.0
 
 
 class Phone:
@@ -31,8 +28,8 @@ class Phone:
     def __init__(self, files: DeviceFiles, profile: Profile, scenario: Scenario, model: HeatModel) -> None:
         self.files, self.profile, self.scenario, self.model = files, profile, scenario, model
         self._services = Services(profile)
-        self._counters = Counters(profile)
-        self._noise = random.Random(f"{profile.name}/{scenario.name}")
+        self.state = SystemState(files, profile)
+        self.kernel = KernelFiles(files, profile, scenario, model, self.state)
         self._written: dict[str, str] = {}
 
     def build(self, backend: str) -> None:
@@ -72,7 +69,8 @@ class Phone:
 
     def _write_properties(self, backend: str) -> None:
         properties = {**self.profile.properties, "ro.mtplab.backend": backend}
-        properties["ro.mtplab.scenario"] = self.scenario.name
+        properties |= {"ro.mtplab.scenario": self.scenario.name, "ro.mtplab.profile": self.profile.name}
+        properties["ro.mtplab.likeness"] = f"{self.profile.likeness}; a likeness, not a measurement"
         self.files.write(f"{SIM}/props", "".join(f"{key}={value}\n" for key, value in properties.items()))
 
     def _write_stubs(self) -> None:
@@ -83,76 +81,37 @@ class Phone:
 
     def _write_static(self) -> None:
         profile, write = self.profile, self.files.write
-        cpus = [(cpu, policy) for policy in profile.policies for cpu in policy.cpus]
-        parts = dict(zip(("LITTLE", "MID", "BIG"), profile.cpu_parts, strict=True))
-        write("/proc/version", f"Linux version {profile.kernel} (mtplab@standin) #1 SMP PREEMPT\n")
-        write(
-            "/proc/cpuinfo",
-            "".join(
-                f"processor\t: {cpu}\nBogoMIPS\t: 49.15\nCPU implementer\t: 0x41\nCPU architecture: 8\n"
-                f"CPU part\t: {parts[policy.die]}\n\n"
-                for cpu, policy in cpus
-            ),
-        )
-        total = profile.memory_kib
-        write(
-            "/proc/meminfo",
-            f"MemTotal:       {total:8d} kB\nMemFree:        {total // 5:8d} kB\n"
-            f"MemAvailable:   {total // 2:8d} kB\n",
-        )
+        self.kernel.write_static()
         write("/etc/passwd", "root:x:0:0::/:/system/bin/sh\nshell:x:2000:2000::/:/system/bin/sh\n")
         write("/etc/group", "root:x:0:\nshell:x:2000:\n")
         write("/system/build.prop", "# see getprop\n")
-        if profile.npu_counter is not None:
-            write(profile.npu_counter, "0 0 0\n")
         write(f"{SIM}/logcat", "--------- beginning of main\n", 0o666)
-        facts = {"cpus": len(cpus), "kernel": profile.kernel, "hostname": "localhost"}
-        facts |= {"wm_size": profile.display["size"], "wm_density": profile.display["density"]}
+        facts = {"cpus": sum(len(policy.cpus) for policy in profile.policies), "kernel": profile.kernel}
+        facts |= {f"wm_{name}": value for name, value in profile.display.items()}
+        facts["hostname"] = "localhost"
         write(f"{SIM}/facts", "".join(f"{key}={value}\n" for key, value in facts.items()))
         write(f"{SIM}/dumpsys/display", self._services.display())
         package = Path(f"{self.files.root}{SIM}/dumpsys/package.{AICORE}")
         packages = ["com.android.shell", "com.google.android.gms"]
-        if self.scenario.aicore_installed:
+        if self.scenario.aicore_installed and profile.aicore["form"] != "absent":
             packages.append(AICORE)
             write(f"{SIM}/dumpsys/package.{AICORE}", self._services.aicore_package())
         else:
             package.unlink(missing_ok=True)
         write(f"{SIM}/packages", "".join(f"{name}\n" for name in packages))
-        for number, zone in enumerate(profile.zones):
-            mode = 0o000 if self.scenario.zones_denied else 0o444
-            write(f"{THERMAL}/thermal_zone{number}/type", f"{zone.type}\n", mode)
-        for policy in profile.policies:
-            folder = f"{CPUFREQ}/{policy.name}"
-            write(f"{folder}/cpuinfo_min_freq", f"{policy.min_khz}\n")
-            write(f"{folder}/cpuinfo_max_freq", f"{policy.max_khz}\n")
-            write(f"{folder}/scaling_min_freq", f"{policy.min_khz}\n")
-            write(f"{folder}/scaling_governor", "sched_pixel\n")
-            for name in ("affected_cpus", "related_cpus"):
-                write(f"{folder}/{name}", " ".join(map(str, policy.cpus)) + "\n")
 
-    def refresh(self) -> None:
+    def refresh(self, programs_kib: int = 0) -> None:
         """Bring sensors, clocks and service texts up to the heat model."""
-        for number, zone in enumerate(self.profile.zones):
-            path = f"{THERMAL}/thermal_zone{number}/temp"
-            mode = 0o444 if zone.readable and not self.scenario.zones_denied else 0o000
-            self._update(path, f"{self._zone_milli_c(zone)}\n", mode)
-        for policy in self.profile.policies:
-            self._refresh_policy(policy)
-        model = self.model
-        for path, text in self._counters.files(model):
-            self._update(path, text)
-        self._update(f"{SIM}/dumpsys/thermalservice", self._services.thermalservice(model, self.scenario.hal_ready))
-        self._update(f"{SIM}/dumpsys/battery", self._services.battery(model))
-        supply = {
-            "temp": round(model.temperature_c["battery"] * 10),
-            "capacity": self.profile.battery["level"],
-            "voltage_now": self.profile.battery["voltage_mv"] * 1000,
-            "current_now": -round(model.total_w() / self.profile.battery["voltage_mv"] * 1e9),
-            "status": "Charging",
-        }
-        for name, value in supply.items():
-            self._update(f"/sys/class/power_supply/battery/{name}", f"{value}\n")
-        self._update(f"{SIM}/clock", "".join(f"{die} {share:.4f}\n" for die, share in model.clock.items()))
+        self.kernel.refresh(programs_kib)
+        self.refresh_services()
+        self._update(f"{SIM}/clock", "".join(f"{die} {share:.4f}\n" for die, share in self.model.clock.items()))
+
+    def refresh_services(self) -> None:
+        """Bring the texts of the services up to what is so now."""
+        model, state = self.model, self.state
+        thermal = self._services.thermalservice(model, self.scenario.hal_ready, state.thermal_override)
+        self._update(f"{SIM}/dumpsys/thermalservice", thermal)
+        self._update(f"{SIM}/dumpsys/battery", self._services.battery(model, state.battery))
 
     def write_uptime(self) -> None:
         """The device's clock is the host's monotonic clock, so that stamps and uptime share one axis."""
@@ -163,21 +122,7 @@ class Phone:
         """What `df` says."""
         self._update(f"{SIM}/df", df_line)
 
-    def _refresh_policy(self, policy: Policy) -> None:
-        span, clock = policy.max_khz - policy.min_khz, self.model.clock[policy.die]
-        limit = max(policy.min_khz, int(policy.max_khz * clock))
-        load = min(1.0, self.model.load.get(policy.die, 0.0) * 1.25)
-        now = policy.min_khz + int((limit - policy.min_khz) * load) if span else limit
-        self._update(f"{CPUFREQ}/{policy.name}/scaling_max_freq", f"{limit}\n")
-        self._update(f"{CPUFREQ}/{policy.name}/scaling_cur_freq", f"{now}\n")
-
-    def _zone_milli_c(self, zone: Zone) -> int:
-        if zone.follows is None:
-            return zone.value_milli or 0
-        noise = self._noise.gauss(0.0, NOISE_MILLI_C)
-        return round((self.model.temperature_c[zone.follows] + zone.offset_c) * 1000 + noise)
-
-    def _update(self, path: str, text: str, mode: int = 0o444) -> None:
+    def _update(self, path: str, text: str) -> None:
         if self._written.get(path) != text:
             self._written[path] = text
-            self.files.write(path, text, mode)
+            self.files.write(path, text, 0o444)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import dataclass, field
 from typing import Any
 
 from mtplab.standin.settings import HERE, Profile, Scenario, UsageError, read_toml
 
 MAX_STEP_S = 0.25
+SPREAD = 0.04  # by which specimens of one phone differ
 STATUS_NAMES = ("NONE", "LIGHT", "MODERATE", "SEVERE", "CRITICAL", "EMERGENCY", "SHUTDOWN")
 
 
@@ -23,13 +25,21 @@ class Constants:
     floor: float
 
 
-def load_constants(preset: str) -> Constants:
-    """The model's constants; UsageError for an unknown preset."""
+def presets() -> list[str]:
+    """The heat presets by name."""
+    return sorted(read_toml(HERE / "physics.toml")["presets"])
+
+
+def load_constants(preset: str, seed: int = 0) -> Constants:
+    """The model's constants; UsageError for an unknown preset. Each seed but 0 is another specimen of the phone."""
     raw = read_toml(HERE / "physics.toml")
     if preset not in raw["presets"]:
         raise UsageError(f"unknown heat preset {preset!r}: there are {', '.join(sorted(raw['presets']))}")
     chosen = raw["presets"][preset]
-    return Constants(raw["dies"], raw["body"], raw["governor"], chosen["sustained_w"], chosen["floor"])
+    chance = random.Random(f"specimen {seed}")
+    vary = [chance.gauss(1.0, SPREAD) if seed else 1.0 for _ in range(2)]
+    body = {**raw["body"], "skin_ambient_k_per_w": chosen["skin_ambient_k_per_w"] * vary[0]}
+    return Constants(raw["dies"], body, raw["governor"], chosen["sustained_w"] * vary[1], chosen["floor"])
 
 
 @dataclass
@@ -43,11 +53,17 @@ class HeatModel:
     load: dict[str, float] = field(default_factory=dict)
     status: int = 0
     integral_ks: float = 0.0
+    rest_share: float = 1.0  # of the power at rest, as screen and radios are now
+
+    @property
+    def idle_w(self) -> float:
+        """What the phone draws besides its dies."""
+        return self.constants.body["idle_w"] * self.rest_share
 
     @classmethod
     def start(cls, profile: Profile, scenario: Scenario) -> HeatModel:
         """The phone as the scenario finds it."""
-        constants = load_constants(scenario.heat_preset or profile.heat_preset)
+        constants = load_constants(scenario.heat_preset or profile.heat_preset, scenario.seed)
         skin = scenario.skin_c
         warm = dict.fromkeys(constants.dies, skin + 3.0)
         temperature = {**warm, "soc": skin + 3.0, "skin": skin, "battery": skin - 0.5}
@@ -71,7 +87,7 @@ class HeatModel:
 
     def total_w(self) -> float:
         """What the whole phone draws."""
-        return self.constants.body["idle_w"] + sum(self.power_w(die) for die in self.constants.dies)
+        return self.idle_w + sum(self.power_w(die) for die in self.constants.dies)
 
     def step(self, seconds: float) -> None:
         """Let time pass."""
@@ -109,8 +125,8 @@ class HeatModel:
         to_battery = (heat["skin"] - heat["battery"]) / body["skin_battery_k_per_w"]
         to_air = (heat["skin"] - self.ambient_c) / body["skin_ambient_k_per_w"]
         share = body["idle_soc_share"]
-        heat["soc"] += dt * (into_soc + share * body["idle_w"] - to_skin) / body["soc_j_per_k"]
-        rest = (1.0 - share) * body["idle_w"]
+        heat["soc"] += dt * (into_soc + share * self.idle_w - to_skin) / body["soc_j_per_k"]
+        rest = (1.0 - share) * self.idle_w
         heat["skin"] += dt * (to_skin + rest - to_battery - to_air) / body["skin_j_per_k"]
         heat["battery"] += dt * to_battery / body["battery_j_per_k"]
 

@@ -52,6 +52,7 @@ class Policy:
 
     cpus: tuple[int, ...]
     die: str
+    part: str  # as /proc/cpuinfo names the core
     min_khz: int
     max_khz: int
 
@@ -63,14 +64,15 @@ class Policy:
 
 @dataclass(frozen=True)
 class Profile:
-    """A model of phone: what does not change while it runs."""
+    """A model of phone: what does not change while it runs. A likeness, never a measurement."""
 
     name: str
     title: str
     kernel: str
+    likeness: str
     memory_kib: int
     storage_kib: int
-    cpu_parts: tuple[str, ...]
+    governor: str
     npu_counter: str | None
     nnapi_accelerators: tuple[str, ...]
     heat_preset: str
@@ -80,7 +82,8 @@ class Profile:
     battery: dict[str, int]
     display: dict[str, Any]
     aicore: dict[str, Any]
-    gpu: dict[str, Any] | None = None
+    gpu: dict[str, Any]
+    thermal: dict[str, Any]  # what the thermal service lists: hal, sensors, cooling_devices, thresholds
 
 
 @dataclass(frozen=True)
@@ -114,17 +117,23 @@ class Scenario:
     memory_limit_mib: int | None = None
     zones_denied: bool = False
     hal_ready: bool = True
+    seed: int = 0
     profiles: tuple[str | None, ...] = (None,)  # one phone each; None is the profile of the command line
 
 
 def load_profile(name: str) -> Profile:
     """The profile called `name`; UsageError when there is none."""
     raw = _read_named("profiles", name)
-    zones = tuple(Zone(**zone) for zone in raw.pop("zones"))
+    thermal = read_toml(HERE / "thermal" / f"{raw.pop('thermal')}.toml")
     policies = tuple(Policy(**{**policy, "cpus": tuple(policy["cpus"])}) for policy in raw.pop("policies"))
     return Profile(
-        name=name, zones=zones, policies=policies, cpu_parts=tuple(raw.pop("cpu_parts")),
-        nnapi_accelerators=tuple(raw.pop("nnapi_accelerators", ())), npu_counter=raw.pop("npu_counter", None), **raw,
+        name=name,
+        zones=tuple(Zone(**zone) for zone in thermal.pop("zones")),
+        policies=policies,
+        thermal=thermal,
+        nnapi_accelerators=tuple(raw.pop("nnapi_accelerators", ())),
+        npu_counter=raw.pop("npu_counter", None),
+        **raw,
     )
 
 

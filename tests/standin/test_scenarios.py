@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from pathlib import Path
 
@@ -188,4 +187,4 @@ def test_a_reboot_ends_every_process_and_the_phone_returns(spare: Device) -> Non
     spare.adb("disconnect", spare.serial)
     spare.adb("connect", spare.serial)
     spare.wait_for("device")
-    assert json.dumps(spare.control("status")["processes"]) == "[]"
+    assert spare.control("status")["processes"] == []
