@@ -5,30 +5,16 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from mtplab.device import aicore, paths
+from mtplab.device import aicore, hardware, paths
+from mtplab.device.answers import Answer, Fact, Parser, Unknown, Value, fact_of, int_in, one_word, word
 from mtplab.device.errors import DeviceError
 from mtplab.device.link import Link
 from mtplab.device.lock import serial_hash
-from mtplab.device.transfer import parse_df, parse_sha256
-
-Value = str | int | float | bool
-
-
-class Unknown(Exception):
-    """A parser's answer where the output does not tell; the text is the reason."""
-
-
-class Fact(msgspec.Struct, frozen=True):
-    """One thing about a phone. `value` is None exactly when `reason` says why; never "" or 0 for unknown."""
-
-    name: str
-    value: Value | None
-    source: str
-    reason: str | None = None
+from mtplab.device.transfer import parse_df
 
 
 class ClockOffset(msgspec.Struct, frozen=True):
@@ -60,15 +46,6 @@ class Facts(msgspec.Struct, frozen=True):
         return iter(self.facts)
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """One command's output in the batch."""
-
-    text: str
-    exit_code: int
-
-
-Parser = Callable[[str], Value]
-
 _COMMANDS: dict[str, str] = {
     "model": "getprop ro.product.model",
     "device": "getprop ro.product.device",
@@ -89,39 +66,12 @@ _COMMANDS: dict[str, str] = {
     "memory": "cat /proc/meminfo",
     "free": f"df -k {paths.TMP}",
     "aicore": f"dumpsys package {paths.AICORE_PACKAGE}",
-    "benchmark": f"sha256sum {paths.BENCHMARK_MODEL}",
     "uptime": "cat /proc/uptime",
+    **hardware.COMMANDS,
 }
 _SCREEN_STATES = {
     "awake": "on", "on": "on", "dreaming": "on", "asleep": "off", "off": "off", "dozing": "off", "doze": "off",
 }  # fmt: skip
-
-
-def _word(text: str, what: str = "nothing") -> str:
-    """One line of printable text."""
-    line = text.strip()
-    if not line:
-        raise Unknown(f"the command printed {what}")
-    if len(line) > 200 or not all(" " <= c <= "~" for c in line):
-        raise Unknown("the command printed something that is no plain text")
-    return line
-
-
-def _one_word(text: str) -> str:
-    word = _word(text)
-    if not re.fullmatch(r"[\w.+:/@,-]+", word, re.ASCII):
-        raise Unknown("the command printed something of another form")
-    return word
-
-
-def _int_in(low: int, high: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        word = _word(text)
-        if not re.fullmatch(r"\d{1,12}", word, re.ASCII) or not low <= int(word) <= high:
-            raise Unknown("the command printed no number that can be true")
-        return int(word)
-
-    return parse
 
 
 def _simulated(text: str) -> bool:
@@ -183,7 +133,7 @@ def core_count(text: str) -> int:
     if match is None:
         raise Unknown("neither the kernel nor nproc names the cores")
     if match.group(1) == "count":
-        return _int_in(1, 512)(match.group(2))
+        return int_in(1, 512)(match.group(2))
     total = 0
     for part in match.group(2).split(","):
         pair = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", part, re.ASCII)
@@ -191,14 +141,26 @@ def core_count(text: str) -> int:
         if last < first:
             raise Unknown("the kernel's list of cores has another form")
         total += last - first + 1
-    return _int_in(1, 512)(str(total))
+    return int_in(1, 512)(str(total))
 
 
 def memory_total(text: str) -> int:
     """Bytes of memory by /proc/meminfo."""
-    match = re.search(r"^MemTotal:[ \t]+([1-9]\d{0,11}) kB\r?$", text, re.MULTILINE | re.ASCII)
+    return _meminfo(text, "MemTotal")
+
+
+def memory_available(text: str) -> int:
+    """Bytes that programs could still have, by the kernel's own estimate."""
+    available = _meminfo(text, "MemAvailable")
+    if available > memory_total(text):
+        raise Unknown("more memory would be available than there is")
+    return available
+
+
+def _meminfo(text: str, name: str) -> int:
+    match = re.search(rf"^{name}:[ \t]+([1-9]\d{{0,11}}) kB\r?$", text, re.MULTILINE | re.ASCII)
     if match is None:
-        raise Unknown("/proc/meminfo names no MemTotal")
+        raise Unknown(f"/proc/meminfo names no {name}")
     return int(match.group(1)) * 1024
 
 
@@ -207,13 +169,6 @@ def _free(text: str) -> int:
     if free is None:
         raise Unknown("df printed another form")
     return free
-
-
-def _sha256(text: str) -> str:
-    found = parse_sha256(text)
-    if found is None:
-        raise Unknown("sha256sum printed no hash")
-    return found
 
 
 def uptime(text: str) -> float:
@@ -226,21 +181,22 @@ def uptime(text: str) -> float:
 
 # fact -> (command, parser)
 _FACTS: dict[str, tuple[str, Parser]] = {
-    "model": ("model", _word),
-    "device": ("device", _one_word),
-    "soc": ("soc", _word),
-    "android_release": ("android", _one_word),
-    "sdk": ("sdk", _int_in(1, 999)),
-    "build_fingerprint": ("fingerprint", _one_word),
-    "security_patch": ("patch", _one_word),
-    "kernel": ("kernel", _one_word),
-    "abi": ("abi", _one_word),
+    "model": ("model", word),
+    "device": ("device", one_word),
+    "soc": ("soc", word),
+    "android_release": ("android", one_word),
+    "sdk": ("sdk", int_in(1, 999)),
+    "build_fingerprint": ("fingerprint", one_word),
+    "security_patch": ("patch", one_word),
+    "kernel": ("kernel", one_word),
+    "abi": ("abi", one_word),
     "battery_level_percent": ("battery", battery_level),
     "battery_temperature_c": ("battery", battery_temperature),
     "charging": ("battery", charging),
     "screen": ("display", screen),
     "cores": ("cores", core_count),
     "memory_bytes": ("memory", memory_total),
+    "memory_available_bytes": ("memory", memory_available),
     "free_bytes": ("free", _free),
 }
 
@@ -271,23 +227,15 @@ def parse_facts(answers: Mapping[str, Answer]) -> tuple[Fact, ...]:
     """Facts from answers, whatever they hold; never raises."""
     facts = [_fact(name, key, parse, answers) for name, (key, parse) in _FACTS.items()]
     facts += _aicore_facts(answers)
-    facts += _benchmark_facts(answers)
+    silicon = hardware.facts(answers)
+    facts += silicon
+    facts += _benchmark_facts({fact.name: fact for fact in silicon})
     facts.append(_simulated_fact(answers))
     return tuple(facts)
 
 
 def _fact(name: str, key: str, parse: Parser, answers: Mapping[str, Answer]) -> Fact:
-    source = _COMMANDS[key]
-    answer = answers.get(key)
-    if answer is None:
-        return Fact(name, None, source, "the command gave no answer")
-    if answer.exit_code != 0:
-        said = "".join(c if " " <= c <= "~" else " " for c in answer.text).split()
-        return Fact(name, None, source, f"exit code {answer.exit_code}: {' '.join(said)[:120]}".rstrip(": "))
-    try:
-        return Fact(name, parse(answer.text), source)
-    except Unknown as why:
-        return Fact(name, None, source, str(why))
+    return fact_of(name, _COMMANDS[key], answers.get(key), parse)
 
 
 def _aicore_facts(answers: Mapping[str, Answer]) -> list[Fact]:
@@ -303,16 +251,21 @@ def _aicore_facts(answers: Mapping[str, Answer]) -> list[Fact]:
     ]
 
 
-def _benchmark_facts(answers: Mapping[str, Answer]) -> list[Fact]:
-    source, answer = _COMMANDS["benchmark"], answers.get("benchmark")
-    if answer is not None and answer.exit_code != 0 and "No such file" in answer.text:
+def _benchmark_facts(binaries: Mapping[str, Fact]) -> list[Fact]:
+    """Whether benchmark_model is there, and its hash; both follow from the list of LiteRT's programs."""
+    listed = binaries["litert_binaries"]
+    source, digest = listed.source, binaries.get(f"sha256 {hardware.BENCHMARK}")
+    if digest is not None:
         return [
-            Fact("benchmark_model", "absent", source),
-            Fact("benchmark_model_sha256", None, source, f"there is no {paths.BENCHMARK_MODEL}"),
+            Fact("benchmark_model", paths.BENCHMARK_MODEL, source),
+            Fact("benchmark_model_sha256", digest.value, source),
         ]
-    digest = _fact("benchmark_model_sha256", "benchmark", _sha256, answers)
-    path = paths.BENCHMARK_MODEL if digest.value is not None else None
-    return [Fact("benchmark_model", path, source, digest.reason), digest]
+    if listed.value is None:
+        return [Fact(name, None, source, listed.reason) for name in ("benchmark_model", "benchmark_model_sha256")]
+    return [
+        Fact("benchmark_model", "absent", source),
+        Fact("benchmark_model_sha256", None, source, f"there is no {paths.BENCHMARK_MODEL}"),
+    ]
 
 
 def _simulated_fact(answers: Mapping[str, Answer]) -> Fact:

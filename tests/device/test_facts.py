@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtplab.device import aicore, facts
-from mtplab.device.facts import Answer, Unknown
+from mtplab.device.answers import Answer, Unknown
 from mtplab.device.link import Link, parse_devices
 from mtplab.device.transfer import parse_df, parse_sha256
 
@@ -82,7 +82,8 @@ def test_any_output_in_place_of_any_answer_gives_a_value_or_a_reason(answers: di
     for fact in found:
         assert (fact.value is None) == (fact.reason is not None)
         assert fact.value != ""
-        assert fact.value is False or fact.value != 0 or fact.name == "battery_level_percent"
+        zero_is_known = fact.name in ("battery_level_percent", "gpu_busy_percent", "npu_inferences")
+        assert fact.value is False or fact.value != 0 or zero_is_known
 
 
 @given(st.binary())
@@ -166,6 +167,13 @@ def test_the_stand_in_is_known_by_its_facts(link: Link) -> None:
     assert isinstance(read.get("free_bytes"), int)
     assert read.get("charging") == "USB"
     assert len(str(read.get("benchmark_model_sha256"))) == 64
+    assert read.get("sha256 benchmark_model") == read.get("benchmark_model_sha256")
+    assert "benchmark_model" in str(read.get("litert_binaries"))
+    assert read.get("cpu_governor") == "sched_pixel"
+    assert "policy0 " in str(read.get("cpu_clocks_khz"))
+    assert isinstance(read.get("npu_inferences"), int)
+    assert read.get("gpu_clock_khz") == 150_000
+    assert read.fact("gpu_model").reason == "this phone shows no GPU file gpu_model or gpuinfo"
     assert read.clock is not None
     assert read.clock.half_round_trip_s > 0
     assert link.serial not in str(read.get("serial_hash"))
