@@ -120,3 +120,8 @@ def wireless_warning(entry: DeviceEntry) -> str | None:
         f"{entry.serial} is connected without a cable: the radio's work and heat are measured too, and the phone "
         "runs on its battery. Plug in USB and choose that entry (`mtplab devices`)."
     )
+
+
+def over_tcp(serial: str) -> bool:
+    """Whether adb reaches this device through the network, be it this machine's own."""
+    return bool(_WIRELESS.search(serial))

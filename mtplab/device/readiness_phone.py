@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mtplab.device import choice, lock, paths, readiness_facts, readiness_held
+from mtplab.device import choice, lock, paths, prepare, readiness_facts, readiness_held
 from mtplab.device.adb import AdbServer
 from mtplab.device.errors import DeviceError
 from mtplab.device.facts import Fact, read_facts
@@ -52,7 +52,21 @@ def _whoever_holds(entry: DeviceEntry, target: Link) -> Iterator[Item]:
         yield from readiness_held.judged(owner)
         return
     yield Item("device.free", "device", "pass", "no other lab holds it")
+    yield _left_behind(named.phone)
     yield from _asked(target)
+
+
+def _left_behind(serial: str) -> Item:
+    """Settings that a measurement borrowed of this phone and could not put back."""
+    try:
+        note = prepare.note_of(lock.serial_hash(serial))
+    except DeviceError as problem:
+        return Item("device.settings", "device", "unknown", str(problem))
+    if note is None:
+        return Item("device.settings", "device", "pass", "nothing of an earlier measurement is to be put back")
+    names = ", ".join(change.name for change in note.changes)
+    cause = f"session {note.about} was cut off and left {names} as it had set them"
+    return Item("device.settings", "device", "fail", cause, "mtplab restore  (the next run does it by itself, too)")
 
 
 def choose(

@@ -31,7 +31,10 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """One pipeline run. `from_stage` runs that stage and those after it again even where they are cached."""
+    """One pipeline run. `from_stage` runs that stage and those after it again even where they are cached.
+
+    `prepare` names the settings of the phone that a measurement borrows (see `device/prepare.py`).
+    """
 
     model: str = "tiny"
     head: str = "token_conditioned"
@@ -47,6 +50,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     to_stage: str | None = None
     skin_limit_c: float = 37.0
     cooldown_timeout_s: float = 60.0
+    prepare: str = "bench"
+    prepare_required: bool = False
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):

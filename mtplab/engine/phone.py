@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from mtplab.device import paths as device_paths
 from mtplab.device.adb import AdbServer
 from mtplab.device.choice import choose, remembered, serial_of
+from mtplab.device.devices import DeviceEntry
 from mtplab.device.errors import DeviceError
 from mtplab.device.facts import Facts, read_facts
 from mtplab.device.link import Link, list_devices
@@ -35,6 +36,8 @@ class Phone:
     token_runner: str
     lock: PhoneLock
     thermal: ThermalService
+    entry: DeviceEntry | None = None
+    """How adb lists it; None for a stand-in of our own."""
 
 
 def open_phone(options: EngineOptions, stack: contextlib.ExitStack) -> Phone:
@@ -43,10 +46,8 @@ def open_phone(options: EngineOptions, stack: contextlib.ExitStack) -> Phone:
     Raises EngineError (exit code 2) where there is no usable phone, or somebody else holds it.
     """
     try:
-        if options.standin is not None:
-            link, lock = _standin(options, stack)
-        else:
-            link, lock = _attached(options, stack)
+        opened = connect_phone(options, stack)
+        link, lock = opened.link, opened.lock
         facts = read_facts(link)
         thermal = parse_thermalservice(link.run(["dumpsys", "thermalservice"]).stdout)
     except DeviceError as error:
@@ -61,10 +62,25 @@ def open_phone(options: EngineOptions, stack: contextlib.ExitStack) -> Phone:
         token_runner=device_paths.TOKEN_RUNNER,
         lock=lock,
         thermal=thermal,
+        entry=opened.entry,
     )
 
 
-def _standin(options: EngineOptions, stack: contextlib.ExitStack) -> tuple[Link, PhoneLock]:
+@dataclass
+class Connected:
+    """A phone that is ours, and of which nothing was read yet."""
+
+    link: Link
+    lock: PhoneLock
+    entry: DeviceEntry | None = None
+
+
+def connect_phone(options: EngineOptions, stack: contextlib.ExitStack) -> Connected:
+    """Choose, lock and connect the phone that `options` names; DeviceError or EngineError where that fails."""
+    return _standin(options, stack) if options.standin is not None else _attached(options, stack)
+
+
+def _standin(options: EngineOptions, stack: contextlib.ExitStack) -> Connected:
     root = paths.cache_dir() / "standin"
     # The stand-in's files outlast it, as a phone's do; so its folder is what can have only one user.
     lock = stack.enter_context(PhoneLock("The stand-in", STARTING, key=standin_key(root)))
@@ -76,10 +92,10 @@ def _standin(options: EngineOptions, stack: contextlib.ExitStack) -> tuple[Link,
             speed=options.standin_speed,
         )
     )
-    return Link(standin.server, standin.serial), lock
+    return Connected(Link(standin.server, standin.serial), lock)
 
 
-def _attached(options: EngineOptions, stack: contextlib.ExitStack) -> tuple[Link, PhoneLock]:
+def _attached(options: EngineOptions, stack: contextlib.ExitStack) -> Connected:
     server = AdbServer.users().ensure()
     chosen = choose(list_devices(server), serial_of(options.serial), remembered())
     entry = chosen.entry
@@ -88,7 +104,7 @@ def _attached(options: EngineOptions, stack: contextlib.ExitStack) -> tuple[Link
         sentence = f"{chosen.cause[:1].upper()}{chosen.cause[1:]}. {chosen.cure}".strip()
         raise EngineError(sentence, 1 if chosen.ambiguous else 2)
     lock = stack.enter_context(PhoneLock(entry.serial, STARTING, key=entry.phone))
-    return Link(server, entry.serial), lock
+    return Connected(Link(server, entry.serial), lock, entry)
 
 
 def identity_of(facts: Facts, simulated: bool, scenario: str | None, serial_hash: str) -> Identity:

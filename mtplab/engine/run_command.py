@@ -95,6 +95,10 @@ class Narrator:
 @click.option("--to", "to_stage", type=click.Choice(STAGES), help="Stop after this stage.")
 @click.option("--cool-down", default=60.0, show_default=True, type=click.FloatRange(0, 3600),
               help="Seconds in all to wait for a hot phone before its rounds are marked hot.")  # fmt: skip
+@click.option("--prepare", default="bench", show_default=True, metavar="bench|none|NAME,…",
+              help="Settings borrowed from the phone while it is measured: stay_awake, screen, brightness_mode, "
+              "brightness, battery_saver, airplane_mode.")  # fmt: skip
+@click.option("--prepare-required", is_flag=True, help="Measure nothing where one of them cannot be set.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON value on stdout, nothing else.")
 def run_command(as_json: bool, cool_down: float, **given: Any) -> int:
     """Freeze, export, align, quantise, push, bench, measure and conclude; leaves a session.

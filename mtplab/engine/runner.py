@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import threading
 import time
@@ -12,7 +13,10 @@ from typing import Any
 import msgspec
 
 from mtplab.benchlog.files import exit_code_of
-from mtplab.device.errors import DeviceError
+from mtplab.device.errors import DeviceError, DeviceGone
+from mtplab.device.memory import Need
+from mtplab.device.prepare import names_of
+from mtplab.engine.care import PhoneCare
 from mtplab.engine.core import Recorder
 from mtplab.engine.errors import EngineError
 from mtplab.engine.options import BOUNDS, HEADS, MEASURING, STAGES, RunOptions, recipe_names
@@ -63,6 +67,10 @@ def check_run(options: RunOptions) -> tuple[list[str], RunParameters]:
     for name, value, known in (("head", options.head, HEADS), ("recipe", options.recipe, recipe_names())):
         if value not in known:
             raise EngineError(f"There is no {name} {value!r}: {', '.join(known)}.", 1)
+    try:
+        names_of(options.prepare)
+    except ValueError as error:
+        raise EngineError(str(error), 1) from None
     prompts = _refused(lambda: load_prompts(options.prompts))
     policy = Policy(
         temperature=0.0,
@@ -87,11 +95,11 @@ def check_run(options: RunOptions) -> tuple[list[str], RunParameters]:
 class PipelineRun:
     """A run in a thread of its own."""
 
-    def __init__(self, options: RunOptions, phone: Phone, recorder: Recorder) -> None:
+    def __init__(self, options: RunOptions, phone: Phone, recorder: Recorder, care: PhoneCare) -> None:
         self.options = options
         self.run_id = secrets.token_hex(4)
         self.code: int | None = None
-        self._phone, self._recorder = phone, recorder
+        self._phone, self._recorder, self._care = phone, recorder, care
         self._cancel = threading.Event()
         self._results: dict[str, StageResult] = {}
         self._thread: threading.Thread | None = None
@@ -159,7 +167,12 @@ class PipelineRun:
                 recipe=options.recipe,
             )
         )
-        outcome, reason = self._all_stages()
+        if set(self._stages) & set(MEASURING):
+            self._care.warn_if_wireless()
+        try:
+            outcome, reason = self._all_stages()
+        finally:
+            self._care.put_back()
         self.code = self._exit_code(outcome)
         post(ev.RunEnded(t=time.monotonic(), run=self.run_id, outcome=outcome, exit_code=self.code, reason=reason))
         self._recorder.settle()
@@ -221,8 +234,10 @@ class PipelineRun:
         context = self._context
         if name == "push":
             self._collect_files()
+            self._check_memory()
             outcome = push.run(context)
         elif name == "bench":
+            self._prepare()
             outcome = bench.run(context)
         elif name == "measure":
             outcome = measure.run(context)
@@ -232,6 +247,30 @@ class PipelineRun:
         context.figures[name] = outcome.figures
         self._report(name, outcome.figures, outcome.summary)
         return self._status(name, outcome), time.monotonic() - began, None
+
+    def _prepare(self) -> None:
+        """Set the phone up for everything that is measured from here on; put back at the end of the run."""
+        options = self.options
+        try:
+            told = self._care.prepare(options.prepare)
+        except DeviceError as problem:
+            if options.prepare_required or isinstance(problem, DeviceGone):
+                raise
+            return
+        odd = [one.sentence for one in told if one.problem is not None]
+        if odd and options.prepare_required:
+            raise StageFailed(f"The phone is not as the measurement wants it: {'; '.join(odd)}.")
+
+    def _check_memory(self) -> None:
+        files, inputs = self._context.files, self._context.figures["acceptance"]["bench_inputs"]
+        caches = max(
+            (sum(4 * math.prod(row["shape"]) for row in rows if row["name"].startswith("kv_cache")))
+            for rows in inputs.values()
+        )
+        weights = sum(files[name].stat().st_size for name in ("backbone", "head"))
+        fit = self._care.check_memory(Need(weights_bytes=weights, caches_bytes=caches))
+        if fit.refused:
+            raise StageFailed(fit.sentence)
 
     @staticmethod
     def _status(name: str, outcome: Outcome) -> str:

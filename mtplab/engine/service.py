@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from mtplab.engine.care import PhoneCare
 from mtplab.engine.client import Hello
 from mtplab.engine.control import CommandServer, socket_path
 from mtplab.engine.core import Recorder
@@ -77,6 +78,13 @@ class Engine:
         self.recorder.post(
             DeviceSeen(t=now, identity=self.phone.identity, facts=fact_events(self.phone.facts, self.phone.thermal))
         )
+        self.care = PhoneCare(
+            self.phone.link, self.phone.lock.phone_hash, self.recorder.path.name, self.recorder.post,
+            simulated=self.phone.facts.get("simulated") is True, entry=self.phone.entry,
+        )  # fmt: skip
+        self._stack.callback(self.care.close)
+        self.care.open()
+        self.recorder.listeners.append(self.care.take)
         self.heat = HeatWatch(self.phone.link, self.options.sample_hz, self.recorder.post).start()
         self._stack.callback(self.heat.close)
         host = HostSampler(self.recorder.post)
@@ -115,7 +123,7 @@ class Engine:
         with self._run_lock:
             if self._run is not None and self._run.running:
                 raise EngineError("A run goes on already: cancel it first, or wait for its end.", 1)
-            run = PipelineRun(options, self.phone, self.recorder)
+            run = PipelineRun(options, self.phone, self.recorder, self.care)
             self._ran = True
             self._run = run
         run.start(self._snapshot)

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from mtplab.device.link import Link, Stream
+from mtplab.device.memory import explain_kill
 from mtplab.pipeline.job import StageFailed
-from mtplab.session.events import Event, Heat, StageProgress
+from mtplab.session.events import Event, Heat, Message, PitfallFound, StageProgress
 
 
 class StageCancelled(Exception):
@@ -68,6 +69,16 @@ class DeviceContext:
         finally:
             over.set()
             watcher.join()
+
+    def explain_kill(self, stream: Stream, program: str, exit_code: int) -> str | None:
+        """Why a program was killed (exit code 137), as a sentence and as a finding of the session; else None."""
+        kill = explain_kill(self.link, program, exit_code, stream.pid)
+        if kill is None:
+            return None
+        now, evidence = time.monotonic(), kill.proof or f"exit code {exit_code}; the phone's log names no killer"
+        self.post(Message(t=now, text=kill.sentence, level="error"))
+        self.post(PitfallFound(t=now, pitfall="low-memory kill", text=kill.sentence, evidence=evidence))
+        return kill.sentence
 
     def progress(
         self, stage: str, done: float, total: float | None, unit: str = "", note: str = "", began: float | None = None

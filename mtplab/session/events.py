@@ -35,6 +35,12 @@ class DeviceSeen(Event, frozen=True, kw_only=True, tag="device"):
     facts: dict[str, Fact] = {}
 
 
+class FactsSeen(Event, frozen=True, kw_only=True, tag="facts"):
+    """Facts that were learnt, or changed, after the phone was identified; each replaces the one of its name."""
+
+    facts: dict[str, Fact]
+
+
 class LinkChanged(Event, frozen=True, kw_only=True, tag="link"):
     """The connection to the phone came, went or came back."""
 
@@ -286,7 +292,7 @@ class PitfallFound(Event, frozen=True, kw_only=True, tag="pitfall"):
 
 
 AnyEvent = Union[  # noqa: UP007 - msgspec needs the runtime union on Python 3.10 too
-    DeviceSeen, LinkChanged, Heat, HostLoad, Throttled, Marker, Message, Gap, RunStarted, RunEnded,
+    DeviceSeen, FactsSeen, LinkChanged, Heat, HostLoad, Throttled, Marker, Message, Gap, RunStarted, RunEnded,
     StageChanged, StageProgress, StageReport, Artefact, LogOpened, LogLine, VerdictReached, RoundMeasured,
     ConfigurationMeasured, Concluded, PitfallFound,
 ]  # fmt: skip

@@ -206,6 +206,9 @@ class LabState:
         self.identity = msgspec.structs.replace(e.identity, simulated=simulated)
         self.facts = {**self.facts, **e.facts}
 
+    def _facts(self, e: ev.FactsSeen) -> None:
+        self.facts = {**self.facts, **e.facts}
+
     def _link(self, e: ev.LinkChanged) -> None:
         self.link, self.link_reason = e.state, e.reason
 
@@ -309,6 +312,7 @@ class LabState:
 
 _REDUCERS: dict[type, Callable[[LabState, Any], None]] = {
     ev.DeviceSeen: LabState._device,
+    ev.FactsSeen: LabState._facts,
     ev.LinkChanged: LabState._link,
     ev.Heat: LabState._heat,
     ev.HostLoad: LabState._host,

@@ -116,6 +116,7 @@ def _read(context: DeviceContext, job: Job, log: str, file: str, command: list[s
                     if news:
                         told = _tell(context, job, log, reader.verdict(), told, provisional=True)
                 exit_code = stream.wait(5.0)
+            context.explain_kill(stream, f"benchmark_model ({job.graph} on {job.requested})", exit_code)
         except DeviceError as error:
             if context.cancel.is_set():
                 raise StageCancelled from None

@@ -148,7 +148,8 @@ def _token_runner(context: DeviceContext, slot: Slot, during: list[HeatSample]) 
         ) from error
     result = reader.result()
     if code != 0:
-        why = result.error or " ".join(complaints[-2:]) or "it gave no reason"
+        killed = context.explain_kill(stream, "The token runner", code)
+        why = killed or result.error or " ".join(complaints[-2:]) or "it gave no reason"
         raise StageFailed(f"The token runner ended with exit code {code}: {why}")
     return result
 
