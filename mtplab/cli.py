@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "devices": ("mtplab.device.devices_command", "devices_command", "List the attached phones; choose one."),
     "run": ("mtplab.engine.run_command", "run_command", "Run the pipeline without a screen."),
     "restore": ("mtplab.engine.restore_command", "restore_command", "Put back what a cut-off run set on a phone."),
+    "tell": ("mtplab.engine.tell_command", "tell_command", "Tell a running engine: cancel, mark, keep, stop."),
     "log": ("mtplab.benchlog.command", "log_command", "Judge benchmark logs: did the requested delegate run?"),
     "calc": ("mtplab.speculation.command", "calc_command", "Speedup from acceptance, draft length and costs."),
     "sessions": ("mtplab.report.command", "sessions_command", "List the saved sessions."),

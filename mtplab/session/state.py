@@ -114,6 +114,9 @@ class LabState:
         self.facts: dict[str, ev.Fact] = {}
         self.link = "closed"
         self.link_reason = ""
+        self.link_t: float | None = None
+        self.link_lost_t: float | None = None
+        """When the cable was lost last; kept after its return, so that the silence can be told."""
         self.heat: ev.Heat | None = None
         self.heat_history = HeatHistory()
         self.heat_trend = HeatTrend()
@@ -210,7 +213,9 @@ class LabState:
         self.facts = {**self.facts, **e.facts}
 
     def _link(self, e: ev.LinkChanged) -> None:
-        self.link, self.link_reason = e.state, e.reason
+        if e.state == "lost" and self.link != "lost":
+            self.link_lost_t = e.t
+        self.link, self.link_reason, self.link_t = e.state, e.reason, e.t
 
     def _heat(self, e: ev.Heat) -> None:
         self.heat = e

@@ -17,7 +17,9 @@ from mtplab.session.journal import SessionError
 from mtplab.tui import LabOptions, texts
 from mtplab.tui.connect import Connector, connect
 from mtplab.tui.engines import EngineApp
+from mtplab.tui.examination import Examination
 from mtplab.tui.screens.bench import BenchScreen
+from mtplab.tui.screens.page import Page
 from mtplab.tui.source import LiveSource, ReplaySource, Source
 from mtplab.tui.view import View, empty_view
 
@@ -43,6 +45,7 @@ class LabApp(EngineApp):
     def __init__(self, options: LabOptions, connector: Connector = connect) -> None:
         super().__init__(options, connector)
         self.bench = BenchScreen()
+        self.examination = Examination()
         self.paused = False
         self.warm = False
         self._count = 0
@@ -136,6 +139,32 @@ class LabApp(EngineApp):
             self.problem = "No engine runs."
         self.redraw_soon()
 
+    # -- pages -------------------------------------------------------------------
+    def open_doctor(self) -> None:
+        """Every precondition, with cause and cure."""
+        from mtplab.tui.screens.doctor import DoctorScreen
+
+        self.push_screen(DoctorScreen())
+        self.redraw_soon()
+
+    def open_facts(self) -> None:
+        """Everything that is known of the phone."""
+        from mtplab.tui.screens.facts import FactsScreen
+
+        self.push_screen(FactsScreen())
+        self.redraw_soon()
+
+    def open_devices(self) -> None:
+        """The attached phones; the one that is picked becomes this lab's."""
+        from mtplab.tui.screens.devices import DevicesScreen, Pick
+
+        def picked(pick: Pick | None) -> None:
+            if pick is not None:
+                self.take(pick.entry, pick.held_by)
+
+        self.push_screen(DevicesScreen(), picked)
+        self.redraw_soon()
+
     # -- the clock -----------------------------------------------------------------
     @property
     def source(self) -> Source | None:
@@ -155,7 +184,11 @@ class LabApp(EngineApp):
                 self.replay.poll()
         except SessionError as error:
             self.live, self.problem = None, str(error)
-        self.bench.draw(self.view(), self._count, warm=self.warm)
+        view = self.view()
+        self.bench.draw(view, self._count, warm=self.warm)
+        for page in self.screen_stack:
+            if isinstance(page, Page):
+                page.draw(view, self._count)
 
     def redraw_soon(self) -> None:
         """Draw everything at the next tick."""

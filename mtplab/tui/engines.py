@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from textual import work
 from textual.app import App
@@ -13,6 +13,9 @@ from mtplab.engine.errors import EngineError
 from mtplab.tui import LabOptions, texts
 from mtplab.tui.connect import Connected, Connector
 from mtplab.tui.source import LiveSource, ReplaySource
+
+if TYPE_CHECKING:
+    from mtplab.device.devices import DeviceEntry
 
 STOP_WAIT_S = 15.0
 USAGE = 1
@@ -47,6 +50,51 @@ class EngineApp(App[int]):
     def connect_standin(self) -> None:
         """Start an engine on the stand-in."""
         self.connect_to(LabOptions(standin=self.options.standin or "normal"))
+
+    def take(self, entry: DeviceEntry | None, held_by: str | None) -> None:
+        """Show another phone, or with None the stand-in: remember it, leave this engine in order, get the other.
+
+        A phone that another engine holds is watched, not taken. A run that goes on is never ended by this.
+        """
+        live = self.live if self.live is not None and not self.live.ended else None
+        if live is not None and held_by == live.session_dir.name:
+            self.notify("This lab shows it already.")
+            return
+        if self.connecting:
+            self.notify("An engine is still starting: pick again when it is there.", severity="warning")
+            return
+        if live is not None and live.owned and live.state.running:
+            self.notify("A run goes on: c cancels it, then pick again.", severity="warning")
+            return
+        if entry is not None:
+            self._remember(entry)
+        serial = entry.serial if entry is not None else None
+        wanted = LabOptions(serial=serial, standin=None if entry is not None else self.options.standin or "normal")
+        self.options = LabOptions(serial=serial, standin=self.options.standin, theme=self.options.theme)
+        self._switch(live, LabOptions(attach=held_by) if held_by else wanted)
+
+    def _remember(self, entry: DeviceEntry) -> None:
+        from mtplab.device import choice
+        from mtplab.device.errors import DeviceError
+
+        try:
+            choice.remember(entry)
+        except DeviceError as problem:
+            self.say(texts.clean(problem), "warning")
+
+    @work(thread=True, exclusive=True, group="switch")
+    def _switch(self, live: LiveSource | None, wanted: LabOptions) -> None:
+        """Stop an engine of our own that only watches; one that others started is left alone."""
+        if live is not None and live.owned:
+            self.call_from_thread(self.say, "Closing this engine, opening the other phone …")
+            _stop(live)
+        self.call_from_thread(self._switched, wanted)
+
+    def _switched(self, wanted: LabOptions) -> None:
+        if self.live is not None:
+            self.live.close()
+        self.live = None
+        self.connect_to(wanted)
 
     def connect_to(self, options: LabOptions) -> None:
         """Get an engine, unless one is there or on its way."""
@@ -156,13 +204,17 @@ class EngineApp(App[int]):
 
     @work(thread=True, exclusive=True, group="stop")
     def _stop_and_exit(self, source: LiveSource) -> None:
-        deadline = time.monotonic() + STOP_WAIT_S
-        try:
-            source.send({"cmd": "stop"})
-            while source.engine.alive() and time.monotonic() < deadline:
-                time.sleep(0.1)
-        except EngineError:
-            source.ended = True  # gone before it could be asked
-        late = not source.ended and source.engine.alive()
-        message = "The engine has not ended yet; `mtplab lab --attach` shows what it does." if late else None
+        message = None if _stop(source) else "The engine has not ended yet; `mtplab lab --attach` shows what it does."
         self.call_from_thread(self.exit, 0, 0, message)
+
+
+def _stop(source: LiveSource) -> bool:
+    """Tell an engine to stop and wait for its end; False where it takes longer than STOP_WAIT_S. Blocks."""
+    deadline = time.monotonic() + STOP_WAIT_S
+    try:
+        source.send({"cmd": "stop"})
+        while source.engine.alive() and time.monotonic() < deadline:
+            time.sleep(0.1)
+    except EngineError:
+        source.ended = True  # gone before it could be asked
+    return source.ended or not source.engine.alive()

@@ -13,6 +13,7 @@ if str(HERE) not in sys.path:  # the generator and the driver are shared by thes
 
 from bench_driver import FakeEngine  # noqa: E402
 
+from mtplab.device.adb import free_port  # noqa: E402
 from mtplab.tui import LabOptions  # noqa: E402
 from mtplab.tui.app import LabApp  # noqa: E402
 from mtplab.tui.connect import Connected  # noqa: E402
@@ -23,6 +24,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Sessions, locks and the user's own themes below a fresh folder."""
     monkeypatch.setenv("MTPLAB_SESSIONS", str(tmp_path / "sessions"))
     monkeypatch.setenv("MTPLAB_RUNTIME", str(tmp_path / "runtime"))
+    monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(free_port()))  # nothing here talks to the user's adb server
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     (tmp_path / "sessions").mkdir()
     return tmp_path

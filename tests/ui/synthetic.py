@@ -12,6 +12,8 @@ from mtplab.session.archive import JOURNAL, RECORD, reduce_events
 from mtplab.session.identity import Identity, Policy
 from mtplab.session.journal import JournalWriter
 from mtplab.session.record import record_of, write_record
+from mtplab.tui import texts
+from mtplab.tui.view import View
 
 STAGES = ["freeze", "export", "align", "quantise", "acceptance", "push", "bench", "measure", "conclude"]
 COUNTS = [40, 22, 16, 30]
@@ -195,6 +197,18 @@ def whole_run(t0: float = 1000.0, *, gpu: str = "partial", log_lines: int = 60, 
     found.append(ev.Marker(t=t0 + 70, label="window opened"))
     found += heat_events(t0, t - t0 + 5)
     return sorted(found, key=lambda e: e.t)
+
+
+def view_of(events: list[ev.Event], phase: str = "live", **more: object) -> View:
+    """A view of what some events reduce to."""
+    trail = [e for e in events if isinstance(e, ev.Heat)][-120:]
+    state = reduce_events(events)
+    return View(state=state, phase=phase, t0=events[0].t, trail=trail, **more)  # type: ignore[arg-type]
+
+
+def plain(rows: object, width: int = 200) -> str:
+    """Rows of styled parts as plain text."""
+    return texts.lines(rows, width).plain  # type: ignore[arg-type]
 
 
 def header(t0: float = 1000.0, session: str = "20261129T101500Z-pixel-9-pro-demo") -> ev.Header:

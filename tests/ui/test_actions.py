@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+import click
 import synthetic
 from bench_driver import FakeEngine, until
 
+from mtplab.cli import cli
 from mtplab.tui.actions import ACTIONS, GROUPS
 from mtplab.tui.app import LabApp
 from mtplab.tui.commands import LabCommands
@@ -28,6 +30,20 @@ def test_every_action_is_bound_and_helped() -> None:
     for action in ACTIONS:
         assert bound[action.key] == f"do('{action.id}')"
         assert action.label in text and action.help.split()[0] in text
+
+
+def test_every_action_that_is_not_about_the_screen_alone_has_a_command_that_exists() -> None:
+    screen_only = {"follow", "zoom", "palette", "quit", "slower", "faster", "step", "step_back", "next_mark",
+                   "previous_mark"}  # fmt: skip
+    assert {a.id for a in ACTIONS if not a.twin} == screen_only
+    for action in ACTIONS:
+        program, *words = action.twin.split() or ["mtplab"]
+        assert program == "mtplab", action.id
+        if words and not words[0].startswith("--"):
+            command = cli.get_command(click.Context(cli), words[0])
+            assert command is not None, action.id
+            known = {option for p in command.params for option in p.opts}
+            assert {w for w in words if w.startswith("--")} <= known, action.id
 
 
 def test_the_keys_of_the_brief_are_there() -> None:
@@ -53,7 +69,7 @@ def test_every_handler_can_be_called_in_every_phase(engine: FakeEngine, live_app
         async with live_app.run_test(size=(120, 40)) as pilot:
             await until(pilot, lambda: live_app.live is not None)
             for action in ACTIONS:
-                if action.id in ("quit", "palette"):
+                if action.id in ("quit", "palette", "devices"):  # the last one has a test of its own, with an adb
                     continue
                 await live_app.bench.action_do(action.id)
                 await pilot.pause()

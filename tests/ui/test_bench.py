@@ -45,7 +45,8 @@ def test_run_asks_and_enter_takes_the_defaults(engine: FakeEngine, live_app: Lab
     drive(live_app, steps)
     command = engine.commands[0]
     assert command["cmd"] == "run"
-    assert command["options"] == {"model": "tiny", "head": "token_conditioned", "recipe": "mixed", "rounds": 5}
+    defaults = {"model": "tiny", "head": "token_conditioned", "recipe": "mixed", "rounds": 5}
+    assert command["options"] == {**defaults, "cooldown_timeout_s": 60.0}
 
 
 def _burst(app: LabApp, keys: list[str]) -> None:

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 import synthetic
+from synthetic import plain, view_of
 
 from mtplab.session import events as ev
 from mtplab.session.archive import reduce_events
-from mtplab.session.identity import Identity, Policy
+from mtplab.session.identity import Policy
 from mtplab.session.record import record_of
 from mtplab.session.replay import Replay
 from mtplab.tui import plot, texts
@@ -18,94 +19,16 @@ from mtplab.tui.screens.sessions import Listed, listed_line
 from mtplab.tui.view import View, empty_view
 from mtplab.tui.widgets.bars import key_line, replay_line, tab_line
 from mtplab.tui.widgets.calculator import answer_rows
-from mtplab.tui.widgets.device import device_rows, trend
-from mtplab.tui.widgets.header import header_line
+from mtplab.tui.widgets.device import device_rows
 from mtplab.tui.widgets.heat import heat_content
 from mtplab.tui.widgets.log import banner_rows
 from mtplab.tui.widgets.stages import stage_rows
 from mtplab.tui.widgets.strip import results_line
 
 
-def view_of(events: list[ev.Event], phase: str = "live", **more: object) -> View:
-    trail = [e for e in events if isinstance(e, ev.Heat)][-120:]
-    state = reduce_events(events)
-    return View(state=state, phase=phase, t0=events[0].t, trail=trail, **more)  # type: ignore[arg-type]
-
-
-def plain(rows: object, width: int = 200) -> str:
-    return texts.lines(rows, width).plain  # type: ignore[arg-type]
-
-
 @pytest.fixture(scope="module")
 def whole() -> View:
     return view_of(synthetic.whole_run(), place="/sessions/x")
-
-
-def test_device_pane_names_phone_heat_distance_and_what_is_unknown_and_why(whole: View) -> None:
-    text = plain(device_rows(whole, 76, 30))
-    skin = whole.state.heat.skin_c
-    assert "Pixel 9 Pro · Android 16" in text
-    assert "AICore 0.release.20260601.RC11" in text
-    assert f"skin {skin:.1f} °C" in text and f"{39 - skin:.1f} to LIGHT" in text
-    assert "status NONE" in text and "hottest die BIG" in text
-    assert "1 unreadable: usb_pwr_therm" in text
-    assert "unknown: the build hides it" in text
-    assert "BIG 71%" in text and "LITTLE 1950MHz" in text  # no share of an unknown maximum
-
-
-def test_unknown_identity_is_said_with_its_reason() -> None:
-    facts = {"aicore_version": ev.Fact(value=None, reason="dumpsys timed out")}
-    view = view_of([ev.DeviceSeen(t=1.0, identity=Identity(device_model="Pixel 8"), facts=facts)])
-    assert "AICore unknown (dumpsys timed out)" in plain(device_rows(view, 76, 20))
-
-
-def test_a_lost_cable_is_loud_and_says_what_to_do() -> None:
-    view = view_of([*synthetic.whole_run()[:3], ev.LinkChanged(t=1006.0, state="lost", reason="device offline")])
-    assert "LINK LOST: device offline  Plug the cable in again" in plain(device_rows(view, 90, 20))
-    assert "LINK LOST" in header_line(view, 120).plain
-
-
-def _lost_after(seconds: float) -> View:
-    """Link lost right after the synthetic heat, seen `seconds` later."""
-    events = [*synthetic.whole_run()[:3], *synthetic.heat_events(1006.0, 30.0)]
-    last = events[-1].t
-    return view_of([*events, ev.LinkChanged(t=last, state="lost", reason="device offline")], now=last + seconds)
-
-
-def test_a_lost_phones_values_are_shown_as_old_with_their_age_and_claim_nothing() -> None:
-    view = _lost_after(6.0)
-    skin = view.state.heat.skin_c  # type: ignore[union-attr]
-    text = plain(device_rows(view, 76, 30))
-    assert "last seen 6 s ago: values below are old" in text
-    assert text.index("values below") < text.index("skin ")
-    assert "status unknown (link lost; was NONE)" in text
-    assert "status NONE" not in text and "to LIGHT" not in text
-    assert not set("↗→↘") & set(text)
-    for width in (120, 80):
-        assert f"LINK LOST · skin {skin:.1f} °C 6 s ago" in header_line(view, width).plain
-
-
-def test_a_connected_phones_values_are_not_called_old(whole: View) -> None:
-    text = plain(device_rows(whole, 76, 30)) + header_line(whole, 80).plain
-    assert "are old" not in text and " ago" not in text and "status NONE" in text
-
-
-def test_a_narrow_header_drops_the_age_before_the_phone() -> None:
-    text = header_line(_lost_after(600.0), 60).plain
-    assert "Pixel 9 Pro" in text and "LINK LOST" in text and "SIMULATED" in text
-
-
-def test_after_the_engines_end_its_values_are_old_and_its_running_stage_is_stopped() -> None:
-    began = [e for e in synthetic.whole_run() if e.t < 1040]
-    view = view_of(began, phase="ended", now=began[-1].t + 130)
-    heat = view.state.heat
-    assert heat is not None and view.state.current_stage() is not None
-    assert f"ENGINE ENDED · skin {heat.skin_c:.1f} °C 2 min 1" in header_line(view, 120).plain
-    assert "status unknown (the engine ended; was NONE)" in plain(device_rows(view, 76, 30))
-    text = plain(stage_rows(view, 60, 20))
-    assert "■ bench" in text and "stopped: the engine ended" in text
-    assert "ETA" not in text and "▶" not in text
-    assert "▶" not in tab_line(view, "device", 80).plain
 
 
 def _running_stage(progress: ev.StageProgress) -> str:
@@ -167,16 +90,6 @@ def test_a_bad_verdict_of_an_unfinished_bench_stands() -> None:
     assert "◐ PARTIAL" in tab_line(view_of(events), "device", 80).plain
 
 
-def test_trend_needs_samples_and_tells_directions() -> None:
-    def trail(step: float) -> list[ev.Heat]:
-        return [ev.Heat(t=float(i), skin_c=30 + step * i) for i in range(10)]
-
-    assert trend(trail(0.05)) == "↗"
-    assert trend(trail(-0.05)) == "↘"
-    assert trend(trail(0.0)) == "→"
-    assert trend(trail(0.05)[:2]) == " "
-
-
 def test_stages_say_glyph_word_seconds_and_the_reason_of_a_failure() -> None:
     events = [
         ev.RunStarted(t=1.0, run="r", stages=["freeze", "align"], policy=Policy(), model="m", head="h", recipe="x"),
@@ -220,7 +133,6 @@ def test_an_engine_that_died_in_a_run_is_not_taken_for_a_running_one() -> None:
     view = view_of(synthetic.whole_run()[:60], phase="ended", place="/sessions/x")
     assert "The engine ended in the middle of this run." in plain(stage_rows(view, 60, 20))
     assert "The engine ended; the session is kept at /sessions/x" in plain(device_rows(view, 90, 20))
-    assert "ENGINE ENDED" in header_line(view, 120).plain
 
 
 @pytest.mark.parametrize(
@@ -249,15 +161,6 @@ def test_banner_names_provisional_nodes_reason_cure_and_line() -> None:
     text = plain(banner_rows(reduce_events(events).logs["a"], 100))
     assert "PROVISIONAL: ◐ PARTIAL, 41 of 44 nodes, 2 partitions · requested GPU" in text
     assert "line 7" in text and "GATHER_ND: not supported" in text and "cure: Keep GATHER_ND" in text
-
-
-def test_header_shortens_but_never_drops_simulated_and_replay(whole: View) -> None:
-    long = header_line(view_of(synthetic.whole_run(), "replay"), 140).plain
-    assert "AICore 0.release.20260601.RC11 · mixed · γ 3 · T 0" in long
-    for width in (140, 120, 80, 60):
-        text = header_line(view_of(synthetic.whole_run(), "replay"), width).plain
-        assert len(text) <= width
-        assert "SIMULATED" in text and "REPLAY" in text and "Pixel 9 Pro" in text
 
 
 def test_results_strip_has_four_figures_marked_rounds_and_scenarios(whole: View) -> None:

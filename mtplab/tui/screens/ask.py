@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 from textual.app import ComposeResult
@@ -75,9 +75,22 @@ def run_screen(recipes: tuple[str, ...]) -> AskScreen:
             Field("head", "draft head: token_conditioned or recurrent_residual", defaults.head),
             Field("recipe", f"recipe: {', '.join(recipes)}" if recipes else "recipe", defaults.recipe),
             Field("rounds", "rounds of each configuration (at least 5)", str(defaults.rounds)),
+            Field("cooldown_timeout_s", "cool-down: longest wait in all (s)", f"{defaults.cooldown_timeout_s:g}"),
         ),
         "enter runs · tab next field · esc back",
     )
+
+
+def run_options(filled: dict[str, str]) -> dict[str, Any]:
+    """The engine's options out of a filled form; an empty field keeps its default. ValueError with a sentence."""
+    options: dict[str, Any] = {k: v for k, v in filled.items() if v}
+    for name, kind, what in (("rounds", int, "number of rounds"), ("cooldown_timeout_s", float, "time in seconds")):
+        if name in options:
+            try:
+                options[name] = kind(options[name])
+            except ValueError:
+                raise ValueError(f"{options[name][:20]!r} is no {what}.") from None
+    return options
 
 
 def mark_screen() -> AskScreen:

@@ -15,6 +15,7 @@ from textual.widget import Widget
 from mtplab.tui.actions import ACTIONS, BY_ID
 from mtplab.tui.view import View
 from mtplab.tui.widgets.bars import PANES, KeyBar, PaneChosen, ReplayBar, SeekTo, TabBar
+from mtplab.tui.widgets.cable import LOST_ROWS, CableBar, cable_rows
 from mtplab.tui.widgets.calculator import CalculatorPane
 from mtplab.tui.widgets.device import DevicePane
 from mtplab.tui.widgets.header import HeaderLine
@@ -45,6 +46,7 @@ class BenchScreen(Screen[None]):
         self.header = HeaderLine()
         self.replay_bar = ReplayBar()
         self.tabs = TabBar()
+        self.cable = CableBar()
         self.device = DevicePane(id="device", classes="pane")
         self.stages = StagesPane(id="stages", classes="pane")
         self.heat = HeatPane(id="heat", classes="pane")
@@ -60,6 +62,7 @@ class BenchScreen(Screen[None]):
         """From top to bottom."""
         yield self.header
         yield self.replay_bar
+        yield self.cable
         yield self.tabs
         yield Container(self.device, self.stages, self.calculator, self.log_pane, self.heat, id="grid")
         yield self.strip
@@ -106,10 +109,14 @@ class BenchScreen(Screen[None]):
     def draw(self, view: View, count: int, *, warm: bool) -> None:
         """Draw what is due at tick number `count` (ten a second); plots only once their library is there."""
         self.set_class(view.replay is not None, "-replaying")
+        rows = len(cable_rows(view))
+        self.set_class(rows == LOST_ROWS, "-cable-lost")
+        self.set_class(0 < rows < LOST_ROWS, "-cable-back")
         if count % 2 == 0:
             self.header.show(view)
             self.keys.show(view)
             self.replay_bar.show(view)
+            self.cable.show(view)
             for pane in self.panes.values():
                 badge(pane, view)
         if view.paused:
@@ -151,13 +158,14 @@ class BenchScreen(Screen[None]):
     def _run(self, filled: dict[str, str] | None) -> None:
         if filled is None:
             return
+        from mtplab.tui.screens.ask import run_options
+
         try:
-            rounds = int(filled["rounds"])
-        except ValueError:
-            self.notify(f"{filled['rounds'][:20]!r} is no number of rounds.", severity="error", markup=False)
+            options = run_options(filled)
+        except ValueError as problem:
+            self.notify(str(problem), severity="error", markup=False)
             return
-        run = {k: v for k, v in filled.items() if v and k != "rounds"}
-        self.command({"cmd": "run", "options": {**run, "rounds": rounds}}, "starting the run …")
+        self.command({"cmd": "run", "options": options}, "starting the run …")
 
     def cancel(self) -> None:
         """Cancel the run that goes on."""

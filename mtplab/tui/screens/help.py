@@ -16,6 +16,7 @@ from mtplab.tui import texts
 from mtplab.tui.actions import ACTIONS, GROUPS
 
 SIGNS = (
+    "Behind a sentence stands the command line that does the same without a screen.",
     "Glyphs: · pending  ▶ running  ✓ done  ≡ cached  ✗ failed  ■ cancelled  – skipped.",
     "Verdicts: ✓ FULL  ◐ PARTIAL  ▼ DOWNGRADED  ✗ FALLBACK TO CPU, FAILED, CRASHED  ? UNKNOWN. Silence is UNKNOWN.",
     "Intervals in [ ] are 95 %; n is how many measurements stand behind it. Rounds `apart` are marked, such as hot.",
@@ -35,8 +36,12 @@ def help_content(width: int) -> Content:
         parts.append((f"{group}\n", "bold $text-accent"))
         for action in ACTIONS:
             if action.group == group:
-                told = f"\n{' ' * indent}".join(textwrap.wrap(action.help, max(20, width - indent)))
-                parts += [(f"{action.shown_key:>6}  ", "bold"), f"{action.label:<{LABEL_CELLS}}", f"{told}\n"]
+                room = max(20, width - indent)
+                told = f"\n{' ' * indent}".join(textwrap.wrap(action.help, room))
+                parts += [(f"{action.shown_key:>6}  ", "bold"), f"{action.label:<{LABEL_CELLS}}", told]
+                last = len(told.rpartition("\n")[2])
+                fits = action.twin and last + len(action.twin) + 2 <= (width if "\n" in told else room)
+                parts.append((f"  {action.twin}\n" if fits else "\n", "$text-muted"))
     parts.append(("Signs\n", "bold $text-accent"))
     parts += [f"{row}\n" for sign in SIGNS for row in textwrap.wrap(sign, width)]
     return Content.assemble(*parts)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from textual.content import Content
 
 from mtplab.session.events import Fact, Heat
-from mtplab.session.heat import DIE_ZONES, STATUS_NAMES, hottest_die
+from mtplab.session.heat import DIE_ZONES, FLAT_C_PER_MIN, STATUS_NAMES, Trend, slope_c_per_min
+from mtplab.session.state import LabState
 from mtplab.tui import texts
 from mtplab.tui.texts import Part
 from mtplab.tui.view import View
-from mtplab.tui.widgets.pane import Pane, wrapped
+from mtplab.tui.widgets.pane import Pane, flowed, wrapped
 
 TREND_S = 20.0
-TREND_C_PER_MINUTE = 0.4
 
 
 class DevicePane(Pane):
@@ -34,12 +33,12 @@ def device_rows(view: View, width: int, height: int) -> list[list[Part]]:
         return wrapped(texts.clean(nothing), width, "$text-warning")
     state = view.state
     head = [*_link_rows(view, width), *_identity_rows(view, width), *heat_rows(view, width)]
-    tail = [row for row in (_battery_row(state.facts), _clock_row(view), _sampler_row(view)) if row]
-    zones = zone_rows(view.trail, state.heat, width, old=view.stale() is not None)
+    tail = [*_battery_rows(state.facts), *clock_rows(view, width), *sampler_rows(view, width)]
+    zones = zone_rows(view, width)
     room = height - len(head) - len(tail)
     rows = [*head, *zones[: max(1, room)], *tail]
-    if height - len(rows) > 2:
-        rows += [[""], *fact_rows(state.facts, width)]
+    if height - len(rows) > 1:
+        rows += [[""], [("i lists every fact with its source", "$text-muted")]]
     return rows
 
 
@@ -55,13 +54,12 @@ def _link_rows(view: View, width: int) -> list[list[Part]]:
         return wrapped(text, width, "bold $text-warning")
     if state.link in ("connected", "returned"):
         return []
+    if state.link == "lost":  # how long, why and what to do stands in the cable bar, over all panes
+        return [[("✗ LINK LOST", "bold $loud-text on $loud-error")]]
+    if not state.event_count:
+        return [[("– not connected yet", "bold $text-warning")]]
     reason = texts.clean(state.link_reason) or "no reason was given"
-    word = (
-        "✗ LINK LOST" if state.link == "lost" else "– not connected yet" if not state.event_count else "– LINK CLOSED"
-    )
-    style = "bold $loud-text on $loud-error" if state.link == "lost" else "bold $text-warning"
-    cure = "  Plug the cable in again; the engine reconnects." if state.link == "lost" else ""
-    return wrapped(f"{word}: {reason}{cure}" if state.event_count else word, width, style)
+    return wrapped(f"– LINK CLOSED: {reason}", width, "bold $text-warning")
 
 
 def _identity_rows(view: View, width: int) -> list[list[Part]]:
@@ -94,37 +92,67 @@ def heat_rows(view: View, width: int) -> list[list[Part]]:
     if heat.skin_c is None:
         rows.append([("skin unknown: no skin sensor answered", "$text-warning")])
     else:
-        skins = [h.skin_c for h in view.trail]
-        bars = texts.spark(resample(skins, min(12, max(4, width - 30))), 12)
-        going = "" if stale else f"{trend(view.trail)} {to_next_threshold(view.state.facts, heat)}"
-        rows.append(["skin ", (f"{heat.skin_c:.1f} °C", "$text-muted" if stale else "bold"), f" {bars} ", going])
+        rows += _skin_rows(view, heat.skin_c, width)
     word, style = status_word(heat.status)
     if stale is not None:
         rows += wrapped(f"status {texts.UNKNOWN} ({stale}; was {word})", width, "bold $text-warning")
-        return [*rows, *_die_rows(view, heat), *_throttled_rows(view, width)]
-    room = "" if heat.headroom is None else f"  headroom {heat.headroom:.2f}"
-    rows.append(["status ", (word, style), room])
-    return [*rows, *_die_rows(view, heat), *_throttled_rows(view, width)]
+    else:
+        room = "" if heat.headroom is None else f"  headroom {heat.headroom:.2f}"
+        rows.append(["status ", (word, style), room])
+    return [*rows, *_die_rows(view), *_throttled_rows(view, width)]
 
 
-def _die_rows(view: View, heat: Heat) -> list[list[Part]]:
-    die = hottest_die(heat.zones)
+def _skin_rows(view: View, skin_c: float, width: int) -> list[list[Part]]:
+    """Temperature, curve and trend; then how far, and how long at this trend, it is to the next throttling limit."""
+    stale = view.stale() is not None
+    skins = [h.skin_c for h in view.trail]
+    bars = texts.spark(resample(skins, min(12, max(4, width - 26))), 12)
+    row: list[Part] = ["skin ", (f"{skin_c:.1f} °C", "$text-muted" if stale else "bold"), f" {bars} "]
+    if stale:
+        return [row]
+    trend = view.state.skin_trend
+    going = f"{arrow(trend)} {trend.c_per_min:+.1f}/min" if trend.c_per_min is not None else ""
+    nearest = next_threshold(view.state)
+    if texts.parts_len([*row, going, nearest]) + 3 <= width:
+        return [[*row, going, f"  {nearest}"]]
+    return [[*row, going], [f"  {nearest}"]] if nearest else [[*row, going]]
+
+
+def next_threshold(state: LabState) -> str:
+    """How far the skin is from the next status, and how long at its present trend: `0.6 to LIGHT in 2 min 10 s`."""
+    following = state.next_threshold
+    if following.name is None or following.distance_c is None:
+        return ""
+    away = f"{following.distance_c:.1f} to {following.name}"
+    return f"{away} in {texts.duration(following.seconds)}" if following.seconds is not None else away
+
+
+def arrow(trend: Trend) -> str:
+    """↗, → or ↘; nothing where too little is known."""
+    if trend.c_per_min is None:
+        return " "
+    return "↗" if trend.rising else "↘" if trend.c_per_min <= -FLAT_C_PER_MIN else "→"
+
+
+def _die_rows(view: View) -> list[list[Part]]:
+    die = view.state.hottest_die
     if die is None:
         return []
     name, value = f"{texts.clean(die[0], 12)}", f"{die[1]:.1f} °C"
     if view.stale() is not None:
         return [["hottest die ", (f"{name} {value}", "$text-muted")]]
-    return [["hottest die ", (f"{name} {value}", "bold"), f" {trend(view.trail, die[0])}"]]
+    return [["hottest die ", (f"{name} {value}", "bold"), f" {arrow(view.state.die_trend)}"]]
 
 
 def _throttled_rows(view: View, width: int) -> list[list[Part]]:
-    since = view.state.throttled
-    if since is None:
-        return []
-    when, why = texts.clock(view.since(since.t)), texts.clean(since.evidence, 80)
-    if view.stale() is not None:
-        return wrapped(f"▲ was throttled, since {when}: {why}", width, "bold $text-warning")
-    return [[(f" ▲ throttled since {when}: {why} ", "bold $loud-text on $loud-warning")]]
+    rows: list[list[Part]] = []
+    for since in view.state.throttling.values():
+        when, why = texts.clock(view.since(since.t)), texts.clean(since.evidence, 120)
+        if view.stale() is not None:
+            rows += wrapped(f"▲ was throttled, since {when}: {why}", width, "bold $text-warning")
+        else:
+            rows += wrapped(f"▲ throttled since {when}: {why}", width, "bold $loud-text on $loud-warning")
+    return rows
 
 
 def status_word(status: int | None) -> tuple[str, str]:
@@ -135,42 +163,12 @@ def status_word(status: int | None) -> tuple[str, str]:
     return STATUS_NAMES[status], styles[status] if status < 2 else "bold $loud-text on $loud-error"
 
 
-def trend(trail: Sequence[Heat], of: str = "") -> str:
-    """↗, → or ↘ of the skin (or of a zone) over the last TREND_S seconds; nothing where too little is known."""
-    recent = [(h.t, h.zones.get(of) if of else h.skin_c) for h in trail if h.t >= trail[-1].t - TREND_S]
-    points = [(t, v) for t, v in recent if v is not None]
+def trend(trail: Sequence[Heat], of: str) -> str:
+    """↗, → or ↘ of a zone over the last TREND_S seconds; nothing where too little is known."""
+    points = [(h.t, v) for h in trail if h.t >= trail[-1].t - TREND_S and (v := h.zones.get(of)) is not None]
     if len(points) < 4 or points[-1][0] - points[0][0] < 3:
         return " "
-    mean_t = sum(t for t, _ in points) / len(points)
-    mean_v = sum(v for _, v in points) / len(points)
-    spread = sum((t - mean_t) ** 2 for t, _ in points)
-    slope = sum((t - mean_t) * (v - mean_v) for t, v in points) / spread * 60 if spread else 0.0
-    return "↗" if slope > TREND_C_PER_MINUTE else "↘" if slope < -TREND_C_PER_MINUTE else "→"
-
-
-def thresholds(facts: dict[str, Fact]) -> list[float | None]:
-    """Skin thresholds by status (index 1 LIGHT …), None where a level has none; empty where unknown."""
-    fact = facts.get("skin_thresholds_c")
-    found: list[float | None] = []
-    if fact is None or fact.value is None:
-        return found
-    for word in str(fact.value).strip("[]() ").split(","):
-        try:
-            value = float(word)
-        except ValueError:
-            value = math.nan
-        found.append(None if math.isnan(value) else value)
-    return found
-
-
-def to_next_threshold(facts: dict[str, Fact], heat: Heat) -> str:
-    """How far the skin is from the next status: `0.6 to LIGHT`."""
-    if heat.skin_c is None:
-        return ""
-    for level, limit in enumerate(thresholds(facts)):
-        if limit is not None and limit > heat.skin_c and level < len(STATUS_NAMES):
-            return f"{limit - heat.skin_c:.1f} to {STATUS_NAMES[level]}"
-    return ""
+    return arrow(Trend(slope_c_per_min(points)))
 
 
 def resample(values: Sequence[float | None], count: int) -> list[float | None]:
@@ -180,14 +178,15 @@ def resample(values: Sequence[float | None], count: int) -> list[float | None]:
     return [values[round(i * (len(values) - 1) / (count - 1))] for i in range(count)]
 
 
-def zone_rows(trail: Sequence[Heat], heat: Heat | None, width: int, *, old: bool = False) -> list[list[Part]]:
-    """Thermal zones in columns, dies first, with bars and (unless `old`) trend; unreadable ones named at the end."""
+def zone_rows(view: View, width: int) -> list[list[Part]]:
+    """Thermal zones in columns, dies first, with bars and (unless old) trend; silent ones are named at the end."""
+    heat, trail, silent = view.state.heat, view.trail, view.state.silent_zones
     if heat is None or not heat.zones:
         return []
-    readable = {n: v for n, v in heat.zones.items() if v is not None}
-    silent = sorted(n for n, v in heat.zones.items() if v is None)
+    old = view.stale() is not None
+    readable = {n: v for n, v in heat.zones.items() if v is not None and n not in silent}
     names = sorted(readable, key=_die_rank)  # a fixed order: zones that change places cannot be followed
-    hottest = hottest_die(heat.zones)
+    hottest = view.state.hottest_die
     narrow = width < 60
     name_width = min(6 if narrow else 12, max((len(texts.clean(n)) for n in names), default=4))
     bars = 3 if narrow else 10
@@ -204,8 +203,8 @@ def zone_rows(trail: Sequence[Heat], heat: Heat | None, width: int, *, old: bool
             row.append("   " if old else f" {trend(trail, name)} ")
         rows.append(row)
     if silent:
-        names_text = ", ".join(texts.clean(n, 20) for n in silent[:4])
-        rows.append([(f"{len(silent)} unreadable: {names_text}", "$text-muted")])
+        told = ", ".join(f"{texts.clean(n, 20)} ({texts.clean(why, 60)})" for n, why in sorted(silent.items())[:4])
+        rows.append([(f"{len(silent)} silent: {told}", "$text-muted")])
     return rows
 
 
@@ -214,48 +213,44 @@ def _die_rank(name: str) -> int:
     return ranks[0] if ranks else len(DIE_ZONES)
 
 
-def _battery_row(facts: dict[str, Fact]) -> list[Part]:
+def _battery_rows(facts: dict[str, Fact]) -> list[list[Part]]:
     def value(name: str, unit: str) -> str | None:
         fact = facts.get(name)
         return None if fact is None or fact.value is None else f"{texts.clean(fact.value, 16)}{unit}"
 
     seen = [value("battery_temperature_c", " °C"), value("battery_level_percent", " %"), value("charging", "")]
     words = [v for v in seen if v is not None]
-    return ["battery " + "  ".join(words)] if words else []
+    return [["battery " + "  ".join(words)]] if words else []
 
 
-def _clock_row(view: View) -> list[Part]:
+def clock_rows(view: View, width: int) -> list[list[Part]]:
+    """Clocks as shares of their maximum with the limits in force, each whole, in as many rows as that takes."""
     heat = view.state.heat
     if heat is None or not heat.clocks_khz:
         return []
-    row: list[Part] = ["clocks were" if view.stale() else "clocks"]
+    pieces = []
     for name, (now, most) in heat.clocks_khz.items():
         text = f"{100 * now / most:.0f}%" if now is not None and most else f"{now // 1000}MHz" if now else "?"
-        row.append(f" {texts.clean(name, 12).replace('policy', 'cpu')} {text}")
-    return row
+        cap = heat.caps_khz.get(name)
+        capped = f" (capped {100 * cap / most:.0f}%)" if cap is not None and most and cap < most else ""
+        pieces.append(f"{texts.clean(name, 12).replace('policy', 'cpu')} {text}{capped}")
+    pieces[0] = f"{'clocks were' if view.stale() else 'clocks'} {pieces[0]}"
+    return flowed(pieces, width, between="  ")
 
 
-def _sampler_row(view: View) -> list[Part]:
-    heat, trail = view.state.heat, view.trail
+def sampler_rows(view: View, width: int) -> list[list[Part]]:
+    """What watching costs: zones, rate, time on the phone and here, and how busy this computer is."""
+    heat, trail, cost = view.state.heat, view.trail, view.state.sampler_cost
     if heat is None:
         return []
-    span = trail[-1].t - trail[0].t if len(trail) > 1 else 0.0
     if view.stale() is not None:
-        return [(f"{len(heat.zones)} zones · no samples now", "$text-muted")]
+        return [[(f"{len(heat.zones)} zones · no samples now", "$text-muted")]]
+    span = trail[-1].t - trail[0].t if len(trail) > 1 else 0.0
     rate = f"{(len(trail) - 1) / span:.1f} Hz" if span > 0 else "rate unknown"
+    pieces = cost.text.split(" · ") if cost is not None else [f"{len(heat.zones)} zones", rate]
+    if cost is not None and cost.rejected:
+        pieces.append(f"{cost.rejected} rejected")
     host = view.state.host
-    load = f" · host {host.cpu_percent:.0f}%" if host is not None else ""
-    return [(f"{len(heat.zones)} zones · {rate}{load}", "$text-muted")]
-
-
-def fact_rows(facts: dict[str, Fact], width: int) -> list[list[Part]]:
-    """Every fact with its source, or why it is not known."""
-    rows: list[list[Part]] = []
-    for name, fact in sorted(facts.items()):
-        if fact.value is None:
-            why = texts.clean(fact.reason) if fact.reason else "no reason recorded"
-            rows.append([f"{texts.clean(name, 22):22} ", (f"{texts.UNKNOWN}: {why}", "$text-warning")])
-        else:
-            source = f"  ({texts.clean(fact.source)})" if fact.source else ""
-            rows.append([f"{texts.clean(name, 22):22} ", texts.clean(fact.value, 60), (source, "$text-muted")])
-    return rows
+    if host is not None:
+        pieces.append(f"host {host.cpu_percent:.0f}%")
+    return flowed(pieces, width, "$text-muted")

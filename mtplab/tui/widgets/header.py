@@ -7,7 +7,7 @@ from textual.content import Content
 from mtplab.tui import texts
 from mtplab.tui.texts import Part
 from mtplab.tui.view import View
-from mtplab.tui.widgets.device import status_word, trend
+from mtplab.tui.widgets.device import arrow, status_word
 from mtplab.tui.widgets.pane import Painted
 
 SIMULATED: Part = (" SIMULATED ", "bold $loud-text on $loud-unknown")
@@ -68,7 +68,7 @@ def _skin(view: View) -> list[Part]:
     if heat is None or heat.skin_c is None or view.stale() is not None:
         return []
     word, style = status_word(heat.status)
-    return [f"  skin {heat.skin_c:.1f} {trend(view.trail)} ", (word, style)]
+    return [f"  skin {heat.skin_c:.1f} {arrow(view.state.skin_trend)} ", (word, style)]
 
 
 def _last_skin(view: View) -> str:

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from textual.color import Color
 from textual.content import Content
 
-from mtplab.session.heat import HeatPoint
+from mtplab.session.heat import HeatPoint, skin_limits_c
 from mtplab.tui import plot, texts
 from mtplab.tui.texts import Part
 from mtplab.tui.view import View
-from mtplab.tui.widgets.device import thresholds
 from mtplab.tui.widgets.pane import Pane, wrapped
 
 LABEL_CELLS = 4
@@ -87,7 +86,7 @@ def _curve(points: list[tuple[float, float | None]], width: int, colour: plot.Rg
 
 def _limit(view: View, low: float, high: float) -> float | None:
     """The skin threshold that matters: the next one above, else the last one below, where it is in the picture."""
-    known = [t for t in thresholds(view.state.facts) if t is not None and low <= t <= high]
+    known = [t for t in skin_limits_c(view.state.facts) if t is not None and low <= t <= high]
     heat = view.state.heat
     if not known or heat is None or heat.skin_c is None:
         return None

@@ -1,0 +1,59 @@
+"""The cable bar: while the phone is gone, how long, what to do and what becomes of the run; then that it is back."""
+
+from __future__ import annotations
+
+from textual.content import Content
+
+from mtplab.tui import texts
+from mtplab.tui.texts import Part
+from mtplab.tui.view import View
+from mtplab.tui.widgets.pane import Painted
+
+LOST_ROWS = 3
+BACK_S = 15.0
+# Stages that need the phone while they run; all others run on this computer.
+ON_THE_PHONE = ("push", "bench", "measure", "baseline")
+
+
+class CableBar(Painted):
+    """Three loud rows while the cable is out, one quiet row for a while after its return, nothing else."""
+
+    def render_view(self, view: View, width: int, height: int) -> Content:
+        return texts.lines(cable_rows(view), width, height)
+
+
+def cable_rows(view: View) -> list[list[Part]]:
+    """The bar's rows; none where nothing is to be said."""
+    state = view.state
+    if view.phase not in ("live", "replay") or state.link_lost_t is None:
+        return []
+    now = view.now if view.now is not None else state.t if state.t is not None else state.link_lost_t
+    if state.link == "lost":
+        out_s = max(0.0, now - state.link_lost_t)
+        reason = texts.clean(state.link_reason) or "no reason was given"
+        loud = "bold $loud-text on $loud-error"
+        return [
+            [(f" ✗ CABLE LOST {_seconds(out_s)}: plug it in; nothing that was recorded is lost ", loud)],
+            [(f"   {reason}", "$text-warning")],
+            [f"   The session goes on and marks the gap; the engine reconnects by itself.  {_run(view)}"],
+        ]
+    if state.link == "returned" and state.link_t is not None and 0 <= now - state.link_t < BACK_S:
+        out_s = state.link_t - state.link_lost_t
+        said = f" ✓ cable back after {_seconds(out_s)}: the gap is marked, the session goes on.  {_run(view)}"
+        return [[(said, "bold $text-success")]]
+    return []
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else texts.duration(seconds)
+
+
+def _run(view: View) -> str:
+    """What the run does meanwhile: a stage of this computer needs no phone."""
+    stage = view.state.current_stage() if view.state.running else None
+    if stage is None:
+        return "No stage runs." if not view.state.running else ""
+    name = texts.clean(stage.name, 16)
+    if stage.name in ON_THE_PHONE:
+        return f"Stage {name} needs the phone: if it fails, r runs it again and finds the rest cached."
+    return f"Stage {name} runs on this computer and goes on."
