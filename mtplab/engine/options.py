@@ -26,6 +26,7 @@ BOUNDS = (
     ("warmup_runs", 10, 10_000),
     ("bench_runs", 50, 100_000),
     ("cooldown_timeout_s", 0, 3600),
+    ("skin_limit_c", 20, 60),
 )
 _PACKAGE = Path(__file__).resolve().parents[1]
 

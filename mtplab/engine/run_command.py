@@ -93,6 +93,8 @@ class Narrator:
 @click.option("--serial", default=None, help="Serial of the phone, where several are attached.")
 @click.option("--from", "from_stage", type=click.Choice(STAGES), help="Run this stage and those after it afresh.")
 @click.option("--to", "to_stage", type=click.Choice(STAGES), help="Stop after this stage.")
+@click.option("--skin-limit", "skin_limit_c", default=37.0, show_default=True, type=click.FloatRange(20, 60),
+              help="Rounds begin below this skin temperature (°C) and at thermal status NONE.")  # fmt: skip
 @click.option("--cool-down", default=60.0, show_default=True, type=click.FloatRange(0, 3600),
               help="Seconds in all to wait for a hot phone before its rounds are marked hot.")  # fmt: skip
 @click.option("--prepare", default="bench", show_default=True, metavar="bench|none|NAME,…",

@@ -252,7 +252,10 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RoundMeasured(Event, frozen=True, kw_only=True, tag="round"):
-    """One round of one configuration: heat around it, marks, and what each prompt gave (R15, R16)."""
+    """One round of one configuration: heat around it, marks, and what each prompt gave (R15, R16).
+
+    `waited_s` is how long the cool-down gate held it back.
+    """
 
     configuration: str
     index: int
@@ -261,6 +264,7 @@ class RoundMeasured(Event, frozen=True, kw_only=True, tag="round"):
     skin_before_c: float | None = None
     skin_max_c: float | None = None
     skin_after_c: float | None = None
+    waited_s: float | None = None
     prompts: list[dict[str, Any]] = []
 
 

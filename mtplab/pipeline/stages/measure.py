@@ -19,13 +19,13 @@ from mtplab.measure.figures import (
     to_builtins,
 )
 from mtplab.measure.protocol import PromptRun, ProtocolReader, ProtocolRun
-from mtplab.measure.rounds import HeatLimits, HeatSample, RoundHeat, Slot, cold_rounds, gate, judge, schedule
+from mtplab.measure.rounds import HeatLimits, HeatSample, RoundHeat, Slot, cold_rounds, judge, schedule
 from mtplab.model.files import END_OF_TEXT_ID
+from mtplab.pipeline.cooldown import CoolDown
 from mtplab.pipeline.device_stage import DeviceContext, Outcome, StageCancelled, StageFailed
 from mtplab.session import events as ev
 
 CONFIGURATIONS = {"mtp-off": False, "mtp-on": True}
-GATE_POLL_S = 0.5
 
 
 class _Round(msgspec.Struct):
@@ -42,69 +42,39 @@ def run(context: DeviceContext) -> Outcome:
     """All rounds of both configurations; figures from the cold ones, the others kept and marked."""
     slots = schedule(list(CONFIGURATIONS), context.options.rounds)
     limits = HeatLimits(skin_c=context.options.skin_limit_c)
-    patience = _Patience(context.options.cooldown_timeout_s)
+    cool = CoolDown(context, "measure", limits, context.options.cooldown_timeout_s)
     began = time.monotonic()
     done: list[_Round] = []
     for slot in slots:
         context.check_cancelled()
         note = f"round {slot.index + 1}, {slot.configuration}"
         context.progress("measure", slot.order, len(slots), "rounds", note, began)
-        _wait_until_cool(context, slot, limits, patience)
-        done.append(_round(context, slot, limits))
-        _post_round(context, done[-1])
+        waited_s = cool.wait(note, slot.order, len(slots))
+        context.progress("measure", slot.order, len(slots), "rounds", note, began)
+        done.append(_round(context, slot, limits, cool))
+        _post_round(context, done[-1], waited_s)
     context.progress("measure", len(slots), len(slots), "rounds")
     return _conclude_rounds(context, done)
 
 
-class _Patience:
-    """How long the whole stage may wait for the phone to cool; spent once, not per round."""
-
-    def __init__(self, seconds: float) -> None:
-        self.left_s = seconds
-
-
-def _sample(context: DeviceContext) -> HeatSample:
-    heat = context.heat()
-    if heat is None:
-        return HeatSample(None, None)
-    return HeatSample(heat.skin_c, heat.status)
-
-
-def _wait_until_cool(context: DeviceContext, slot: Slot, limits: HeatLimits, patience: _Patience) -> None:
-    """The cool-down gate (R16): wait while the phone is hot, with a countdown; when patience ends, go on, marked."""
-    # The first samples may still be on their way: give them a moment before calling heat unknown.
-    for _ in range(20):
-        if _sample(context) != HeatSample(None, None):
-            break
-        context.cancel.wait(GATE_POLL_S / 2)
-    while (why := gate(_sample(context), limits)) is not None and patience.left_s > 0:
-        context.check_cancelled()
-        note = f"cooling before round {slot.index + 1} ({patience.left_s:.0f} s left): {why}"
-        context.progress("measure", slot.order, None, "rounds", note)
-        context.cancel.wait(GATE_POLL_S)
-        patience.left_s -= GATE_POLL_S
-    context.check_cancelled()
-    if why is not None and slot.order == 0:
-        text = f"The phone did not cool down in {context.options.cooldown_timeout_s:.0f} s: {why} Rounds are marked."
-        context.post(ev.Message(t=time.monotonic(), text=text, level="warning"))
-
-
-def _round(context: DeviceContext, slot: Slot, limits: HeatLimits) -> _Round:
-    before = _sample(context)
+def _round(context: DeviceContext, slot: Slot, limits: HeatLimits, cool: CoolDown) -> _Round:
+    before = cool.sample()
     during: list[HeatSample] = []
     began = time.monotonic()
-    result = _token_runner(context, slot, during)
+    result = _token_runner(context, slot, during, cool)
     if not result.complete:
         raise StageFailed(
             f"Round {slot.index + 1} of {slot.configuration} is not whole: {result.reason or 'it ended early'}. "
             "Run the measure stage again."
         )
-    heat = judge(before, during, _sample(context), throttled=context.throttled_since(began), limits=limits)
+    heat = judge(before, during, cool.sample(), throttled=context.throttled_since(began), limits=limits)
     measured = result.measured()
     return _Round(slot, heat, [prompt_figures(p) for p in measured], measured, result.env)
 
 
-def _token_runner(context: DeviceContext, slot: Slot, during: list[HeatSample]) -> ProtocolRun:
+def _token_runner(
+    context: DeviceContext, slot: Slot, during: list[HeatSample], cool: CoolDown
+) -> ProtocolRun:
     """One process of the token runner; its lines go onto the disk first, then through the protocol reader."""
     options = context.options
     command = token_runner_command(
@@ -137,8 +107,8 @@ def _token_runner(context: DeviceContext, slot: Slot, during: list[HeatSample]) 
                     continue
                 spool.write(line.text + "\n")
                 reader.feed(line.text.encode())
-                if '"type":"begin"' in line.text:
-                    during.append(_sample(context))
+                if (sample := cool.sample()) != (during[-1] if during else None):
+                    during.append(sample)  # a line comes with every token, so no sample is missed
             code = stream.wait(5.0)
     except DeviceError as error:
         if context.cancel.is_set():
@@ -154,7 +124,7 @@ def _token_runner(context: DeviceContext, slot: Slot, during: list[HeatSample]) 
     return result
 
 
-def _post_round(context: DeviceContext, one: _Round) -> None:
+def _post_round(context: DeviceContext, one: _Round, waited_s: float) -> None:
     now = time.monotonic()
     context.post(
         ev.RoundMeasured(
@@ -166,6 +136,7 @@ def _post_round(context: DeviceContext, one: _Round) -> None:
             skin_before_c=one.heat.skin_before_c,
             skin_max_c=one.heat.skin_max_c,
             skin_after_c=one.heat.skin_after_c,
+            waited_s=round(waited_s, 1),
             prompts=to_builtins(one.prompts),
         )
     )
