@@ -78,9 +78,9 @@ class CoolDown:
 
     def _count_down(self, before: str, done: float, total: float, sample: HeatSample, trend: Trend) -> None:
         need = []
-        if sample.skin_c is not None:
+        if sample.skin_c is not None and sample.skin_c >= self._limits.skin_c:
             need.append(f"skin {sample.skin_c:.1f} °C, needs less than {self._limits.skin_c:.1f}")
-        if sample.status is not None:
+        if sample.status is not None and sample.status >= self._limits.status:
             need.append(f"status {STATUS_NAMES[sample.status]}, needs {STATUS_NAMES[self._limits.status - 1]}")
         need = need or ["skin and status unknown now"]
         cool_s = self._seconds_to_cool(sample, trend)
