@@ -58,7 +58,7 @@ def test_a_hot_phone_is_waited_for_with_a_countdown_on_skin_and_status() -> None
     assert notes[0].startswith(
         "cooling before round 1, mtp-off: skin 42.0 °C, needs less than 37.0; status LIGHT, needs NONE · gives up in"
     )
-    assert notes[-1].startswith("cooling before round 1, mtp-off: status LIGHT, needs NONE")  # skin alone is not enough
+    assert notes[-1].startswith("cooling before round 1, mtp-off: status LIGHT, needs NONE")
     assert {event.total for event in bench.of(ev.StageProgress)} == {10}
     assert all(0 < event.eta_s <= 60 for event in bench.of(ev.StageProgress))
     first, last = (event.text for event in bench.of(ev.Message))
