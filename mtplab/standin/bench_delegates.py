@@ -72,12 +72,8 @@ class Delegates:
 
     def count_inference(self) -> None:
         """An inference on the NPU moves its counter; nothing else does."""
-        path = os.environ.get(NPU_COUNTER)
-        if path and self.on_npu():
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                fields = [int(word) for word in Path(path).read_text(encoding="ascii").split()]
-                fields[0] += 1
-                Path(path).write_text(" ".join(map(str, fields)) + "\n", encoding="ascii")
+        if self.on_npu():
+            count_inference()
 
     # --- what they say
 
@@ -122,7 +118,8 @@ class Delegates:
         say(RUNTIME, "INFO", "Created TensorFlow Lite delegate for GPU.")
         say(TOOL, "INFO", "GPU delegate created.")
         if outcome == "dynamic":
-            self._fail_dynamic(graph)
+            fail_dynamic(graph)
+            raise fail("Failed to apply GPU delegate.")
         if outcome == "none":
             self._say_verdict("GPU", 0, False)
             return True
@@ -137,13 +134,6 @@ class Delegates:
                 kernels, whole = (1 if taken else 0), len(taken) == len(other.nodes)
         self._say_verdict("GPU", kernels, whole)
         return True
-
-    @staticmethod
-    def _fail_dynamic(graph: Graph) -> None:
-        tensor = graph.nodes[-1].outputs[0] if graph.nodes and graph.nodes[-1].outputs else 0
-        said = "Attempting to use a delegate that only supports static-sized tensors with a graph that has "
-        say(RUNTIME, "WARNING", f"{said}dynamic-sized tensors (tensor#{tensor} is a dynamic-sized tensor).")
-        raise fail("Failed to apply GPU delegate.")
 
     def _nnapi_drivers(self) -> tuple[str, ...]:
         wanted = self._flags["nnapi_accelerator_name"]
@@ -187,9 +177,26 @@ class Delegates:
             say(TOOL, "INFO", f"{text} delegate.")
 
 
-def gpu_takes(graph: Graph, script: Script, delegate: str = "TfLiteGpuDelegateV2") -> set[int]:
+def count_inference() -> None:
+    """One more in the file of the NPU's counter, whose fields are summed by whoever reads it."""
+    path = os.environ.get(NPU_COUNTER)
+    if path:
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            fields = [int(word) for word in Path(path).read_text(encoding="ascii").split()]
+            fields[0] += 1
+            Path(path).write_text(" ".join(map(str, fields)) + "\n", encoding="ascii")
+
+
+def fail_dynamic(graph: Graph) -> None:
+    """The runtime's line about a tensor whose shape is not fixed."""
+    tensor = graph.nodes[-1].outputs[0] if graph.nodes and graph.nodes[-1].outputs else 0
+    said = "Attempting to use a delegate that only supports static-sized tensors with a graph that has "
+    say(RUNTIME, "WARNING", f"{said}dynamic-sized tensors (tensor#{tensor} is a dynamic-sized tensor).")
+
+
+def gpu_takes(graph: Graph, script: Script) -> set[int]:
     """Say what the GPU delegate takes of one subgraph (it is applied to all of them) and return the nodes."""
-    refused = _refused(graph, script) if script.gpu == "partial" else {}
+    refused = gpu_refused(graph, script)
     supported = {i for i, node in enumerate(graph.nodes) if node.op not in refused}
     taken, subsets = largest_partition(graph, supported)
     rest = len(graph.nodes) - len(taken)
@@ -200,7 +207,7 @@ def gpu_takes(graph: Graph, script: Script, delegate: str = "TfLiteGpuDelegateV2
         )
         say(RUNTIME, "ERROR", "\n".join(["Following operations are not supported by GPU delegate:", *lines]))
     if taken:
-        say_replacing(graph, len(taken), delegate, subsets)
+        say_replacing(graph, len(taken), "TfLiteGpuDelegateV2", subsets)
         if script.gpu == "gl":
             say(RUNTIME, "ERROR", NO_OPENCL)
             say(RUNTIME, "ERROR", "Falling back to OpenGL")
@@ -209,7 +216,10 @@ def gpu_takes(graph: Graph, script: Script, delegate: str = "TfLiteGpuDelegateV2
     return taken
 
 
-def _refused(graph: Graph, script: Script) -> dict[str, str]:
+def gpu_refused(graph: Graph, script: Script) -> dict[str, str]:
+    """The operations of this graph that the GPU refuses, with the reason."""
+    if script.gpu != "partial":
+        return {}
     present = {node.op for node in graph.nodes}
     refused = {op: reason for op, reason in (script.refuses or {}).items() if op in present}
     if refused or not graph.nodes:
@@ -218,8 +228,9 @@ def _refused(graph: Graph, script: Script) -> dict[str, str]:
     return {graph.nodes[-1].op: WRONG_TYPE}
 
 
-def say_replacing(graph: Graph, replaced: int, delegate: str, subsets: int) -> None:
-    """The runtime's line about one subgraph (core/subgraph.cc)."""
+def say_replacing(graph: Graph, replaced: int, delegate: str, subsets: int, of: int | None = None) -> None:
+    """The runtime's line about one subgraph (core/subgraph.cc); `of` where it has other nodes than its file."""
+    total = len(graph.nodes) if of is None else of
     name = f" ({graph.name})" if graph.name else ""
-    text = f"Replacing {replaced} out of {len(graph.nodes)} node(s) with delegate ({delegate}) node, yielding"
+    text = f"Replacing {replaced} out of {total} node(s) with delegate ({delegate}) node, yielding"
     say(RUNTIME, "VERBOSE", f"{text} {subsets} partitions for subgraph {graph.index}{name}.")

@@ -41,9 +41,9 @@ def show(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def parse(arguments: list[str]) -> Flags:
-    """Read `--name=value` words; FlagError for a value of the wrong kind."""
-    table = tuple(read_toml(HERE / "benchmark_flags.toml")["flags"])
+def parse(arguments: list[str], file: str = "benchmark_flags.toml") -> Flags:
+    """Read `--name=value` words by the table in `file`; FlagError for a value of the wrong kind."""
+    table = tuple(read_toml(HERE / file)["flags"])
     kinds = {row["name"]: row["type"] for row in table}
     values = {row["name"]: row["default"] for row in table}
     given, unknown = set(), []

@@ -14,18 +14,13 @@ if __name__ == "__main__":  # started by path: find this package without putting
     __import__("mtplab")
     del sys.path[0]
 
-import importlib
-import os
-import signal
 import time
-from typing import Any
 
 from mtplab.standin import bench_flags, bench_stats
 from mtplab.standin.bench_delegates import Delegates, read_script
 from mtplab.standin.bench_graph import Delegation, Graph, Model, read_file, read_model, xnnpack_delegation
-from mtplab.standin.bench_io import RUNTIME, TOOL, Failure, Fatal, Throttle, fail, native_noise_held, say
-
-LAST_LINE = "mtplab stand-in: host timings, not a phone"
+from mtplab.standin.bench_io import RUNTIME, TOOL, Failure, Fatal, Throttle, fail, say
+from mtplab.standin.bench_run import HostRun, as_program, import_runtime
 
 
 class Benchmark:
@@ -34,8 +29,7 @@ class Benchmark:
     def __init__(self, flags: bench_flags.Flags) -> None:
         self._flags = flags
         self._delegates = Delegates(flags, read_script())
-        self._inputs: list[tuple[int, Any]] = []
-        self._throttle = Throttle(self._delegates.die())
+        self._host = HostRun(flags, Throttle(self._delegates.die()), self._delegates.count_inference)
 
     def run(self) -> None:
         """Everything from the parameters to the timings; Failure or Fatal when the real tool would end early."""
@@ -46,9 +40,7 @@ class Benchmark:
             say(TOOL, "WARN", "Unconsumed cmdline flags: " + " ".join(flags.unknown))
         if not flags["graph"]:
             raise fail("Please specify the name of your TF Lite input file with --graph")
-        # Loading Python's own libraries is no part of what the tool would do: it stays out of time and memory.
-        importlib.import_module("ai_edge_litert.interpreter")
-        importlib.import_module("ai_edge_litert.schema_py_generated")
+        import_runtime()
         start_memory = bench_stats.resident_mb()
         monitor = bench_stats.PeakMemory(start_memory) if flags["report_peak_memory_footprint"] else None
         data, model = self._load()
@@ -57,19 +49,18 @@ class Benchmark:
         layers = self._check_layers(graph)
         # Only the runtime's own work counts: reading the graph for the log's sake is no part of what the tool does.
         start = time.perf_counter()
-        interpreter = self._interpreter()
+        self._host.load(flags["graph"], default_delegate=flags["use_xnnpack"] or self._delegates.takes_all())
         init_us = (time.perf_counter() - start) * 1e6
         self._delegates.apply(model, graph, seen)
         start = time.perf_counter()
-        self._allocate(interpreter, graph, layers)
+        self._host.allocate(graph, layers)
         init_us += (time.perf_counter() - start) * 1e6
         say(TOOL, "INFO", f"The input model file size (MB): {len(data) / 1e6:g}")
         say(TOOL, "INFO", f"Initialized session in {init_us / 1e3:g}ms.")
         init_memory = bench_stats.resident_mb()
-        self._prepare_inputs(graph, layers)
-        inner = interpreter._interpreter
-        warm = self._series(inner, graph, flags["warmup_runs"], flags["warmup_min_secs"])
-        runs = self._series(inner, graph, flags["num_runs"], flags["min_secs"])
+        self._host.prepare_inputs(graph, layers)
+        warm = self._host.series(graph, flags["warmup_runs"], flags["warmup_min_secs"])
+        runs = self._host.series(graph, flags["num_runs"], flags["min_secs"])
         for line in bench_stats.closing_lines(init_us, warm, runs, start_memory, init_memory, monitor):
             say(TOOL, "INFO", line)
 
@@ -120,26 +111,6 @@ class Benchmark:
         say(TOOL, "INFO", f"Using signature: {wanted}")
         return model.graphs[model.signatures[wanted]]
 
-    def _interpreter(self) -> Any:
-        from ai_edge_litert.interpreter import Interpreter, OpResolverType
-
-        flags = self._flags
-        resolver = OpResolverType.AUTO
-        if not flags["use_xnnpack"] and not self._delegates.takes_all():
-            resolver = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
-        with native_noise_held() as noise:
-            try:
-                return Interpreter(
-                    model_path=flags["graph"],
-                    num_threads=max(1, flags["num_threads"]),
-                    experimental_op_resolver_type=resolver,
-                )
-            except (RuntimeError, ValueError) as error:
-                noise.show()
-                raise fail(f"Failed to initialize the interpreter: {error}") from None
-
-    # --- inputs
-
     def _check_layers(self, graph: Graph) -> list[bench_stats.Layer]:
         flags = self._flags
         try:
@@ -158,86 +129,6 @@ class Benchmark:
                 raise fail(f"Input tensor #{tensor} should have {len(graph.shapes[tensor])} dimensions!")
         return layers
 
-    def _allocate(self, interpreter: Any, graph: Graph, layers: list[bench_stats.Layer]) -> None:
-        import numpy as np  # loaded with the runtime above
-
-        inner = interpreter._interpreter
-        with native_noise_held() as noise:
-            try:
-                for layer, tensor in zip(layers, graph.inputs, strict=False):
-                    if layer.shape != graph.shapes[tensor]:
-                        shape = np.array(layer.shape, dtype=np.int32)
-                        inner.ResizeInputTensor(tensor, shape, False, graph.index)
-                inner.AllocateTensors(graph.index)
-            except (RuntimeError, ValueError):
-                noise.show()
-                raise fail("Failed to allocate tensors!") from None
-
-    def _prepare_inputs(self, graph: Graph, layers: list[bench_stats.Layer]) -> None:
-        for number, tensor in enumerate(graph.inputs):
-            layer = layers[number] if layers else None
-            shape = layer.shape if layer else graph.shapes[tensor]
-            path = layer.path if layer else ""
-            self._inputs.append((tensor, bench_stats.tensor_values(shape, graph.types[tensor], path)))
-
-    # --- running
-
-    def _series(self, inner: Any, graph: Graph, least_runs: int, least_seconds: float) -> list[float]:
-        most = self._flags["max_secs"]
-        say(
-            TOOL,
-            "INFO",
-            f"Running benchmark for at least {least_runs} iterations and at least {least_seconds:g} seconds but "
-            f"terminate if exceeding {most:g} seconds.",
-        )
-        times_us: list[float] = []
-        start = time.perf_counter()
-        while True:
-            elapsed = time.perf_counter() - start
-            if (len(times_us) >= least_runs and elapsed >= least_seconds) or elapsed > most:
-                break
-            times_us.append(self._once(inner, graph) * 1e6)
-            if self._flags["run_delay"] > 0:
-                time.sleep(self._flags["run_delay"])
-        say(TOOL, "INFO", bench_stats.summary(times_us))
-        os.write(TOOL, b"\n")
-        return times_us
-
-    def _once(self, inner: Any, graph: Graph) -> float:
-        for tensor, values in self._inputs:  # the arena may have reused their memory
-            inner.SetTensor(tensor, values, graph.index)
-        start = time.perf_counter()
-        if not self._flags["dry_run"]:
-            inner.Invoke(graph.index)
-            self._delegates.count_inference()
-        spent = time.perf_counter() - start
-        extra = self._throttle.stretch(spent)
-        if extra > 0:
-            time.sleep(extra)
-        return time.perf_counter() - start
-
-
-def main(arguments: list[str]) -> int:
-    """Run the tool; its exit code."""
-    say(TOOL, "INFO", "STARTING!")
-    try:
-        Benchmark(bench_flags.parse(arguments)).run()
-    except ImportError as error:
-        say(RUNTIME, "ERROR", f"the stand-in runs models with LiteRT ({error}): pip install 'mtplab[pipeline]'")
-        return 1
-    except bench_flags.FlagError as error:
-        say(RUNTIME, "ERROR", str(error))
-        return 1
-    except Failure:
-        say(RUNTIME, "ERROR", "Benchmarking failed.")
-        return 1
-    except Fatal as error:
-        say(RUNTIME, "FATAL", str(error))
-        os.kill(os.getpid(), signal.SIGABRT)
-    say(TOOL, "INFO", LAST_LINE)
-    return 0
-
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    sys.exit(main(sys.argv[1:]))
+    as_program(lambda words: Benchmark(bench_flags.parse(words, "benchmark_flags.toml")).run())

@@ -33,6 +33,7 @@ from mtplab.standin.settings import Profile, Scenario
 from mtplab.standin.throttle import hold_back
 
 BENCHMARK_MODEL = "/data/local/tmp/benchmark_model"
+BENCHMARK_LITERT_MODEL = "/data/local/tmp/benchmark_litert_model"
 TRAMPOLINE = '#!/system/bin/sh\n# mtplab stand-in: this program runs on the host\nexec standin-run "$0" "$@"\n'
 ELF = b"\x7fELF"
 OPEN_PATIENCE_S = 5.0
@@ -79,8 +80,11 @@ class Programs:
     ) -> None:
         self._files, self._processes, self._meter = files, processes, meter
         self._profile, self._scenario, self._trampolines = profile, scenario, trampolines
-        benchmark = str(Path(__file__).with_name("benchmark_model.py"))
-        self.table: dict[str, list[str]] = {BENCHMARK_MODEL: [sys.executable, benchmark]}
+        self._clocked = [
+            [sys.executable, str(Path(__file__).with_name(f"{Path(path).name}.py"))]
+            for path in (BENCHMARK_MODEL, BENCHMARK_LITERT_MODEL)
+        ]  # these read the clocks themselves
+        self.table = dict(zip((BENCHMARK_MODEL, BENCHMARK_LITERT_MODEL), self._clocked, strict=True))
         self._requests: int | None = None
         self._buffer = b""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -112,9 +116,12 @@ class Programs:
     def adopt(self, path: str) -> None:
         """A file was pushed: if it stands for a program, make it run; its own bytes are kept."""
         if path not in self.table:
-            if not (Path(path).name.startswith("benchmark_model") and self._begins_with(path, ELF)):
+            name = Path(path).name
+            # Both tools have been released under the first name: what the file is called decides.
+            stands_for = BENCHMARK_LITERT_MODEL if "litert" in name else BENCHMARK_MODEL
+            if not (name.startswith("benchmark_") and "model" in name and self._begins_with(path, ELF)):
                 return
-            self.table[path] = self.table[BENCHMARK_MODEL]
+            self.table[path] = self.table[stands_for]
             self._publish()
         shadow = Path(self._files.root + self._shadow(path))
         shadow.unlink(missing_ok=True)
@@ -271,7 +278,7 @@ class Programs:
         die = self._die(request.argv)
         self._meter.program_started(process.pid, die)
         held = None
-        if argv is not self.table[BENCHMARK_MODEL]:  # that one reads the clocks itself
+        if argv not in self._clocked:
             held = asyncio.ensure_future(hold_back(process.pid, lambda: self._meter.clock_share(die)))
         assert process.stdout is not None and process.stderr is not None
         pumps = [
