@@ -15,10 +15,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from mtplab.device.connection import make_client
 from mtplab.device.errors import DeviceError
 
 DEFAULT_PORT = 5037
-_ANSWER_TIMEOUT_S = 10.0
 # Variables through which a caller's environment would reach into a private server, or send us elsewhere.
 _FOREIGN_VARIABLES = (
     "ADB_SERVER_SOCKET", "ADB_TRACE", "ADB_VENDOR_KEYS", "ANDROID_ADB_SERVER_ADDRESS",
@@ -158,26 +158,8 @@ class AdbServer:
     def client(self) -> Any:
         """An adbutils client bound to this server; every thread may use it, each call is its own connection."""
         if self._client is None or self._client.port != self.port:
-            self._client = self._make_client()
+            self._client = make_client(self.host, self.port)
         return self._client
-
-    def _make_client(self) -> Any:
-        from adbutils import AdbClient, AdbConnection
-
-        class Connection(AdbConnection):
-            def _safe_connect(self) -> socket.socket:
-                # adbutils would run `adb start-server` here, on whatever port the environment names.
-                return self._create_socket()
-
-        host, port = self.host, self.port
-
-        class Client(AdbClient):
-            def make_connection(self, timeout: float | None = None) -> Any:
-                connection = Connection(host, port)
-                connection.conn.settimeout(timeout or _ANSWER_TIMEOUT_S)
-                return connection
-
-        return Client(host=host, port=port, socket_timeout=_ANSWER_TIMEOUT_S)
 
 
 def _port(text: str, variable: str) -> int:

@@ -7,7 +7,7 @@ import re
 import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -120,7 +120,7 @@ class Link:
             raise CommandFailed(f"A command of {len(service)} characters is too long for adb: push it as a file.")
         with translated(self.serial, "opening a connection"):
             connection = self.server.client().make_connection(timeout_s)
-            sock: socket.socket = connection.conn
+            sock: socket.socket = connection.conn.plain
             try:
                 for request in (f"host:transport:{self.serial}", service):
                     connection.send_command(request)
@@ -162,6 +162,13 @@ class Link:
     ) -> PushResult:  # fmt: skip
         """Copy a file to the phone and prove by its hash that it arrived; see `transfer.push`."""
         return transfer.push(self, src, dst, on_progress, cancel, mode, attempts)
+
+    def push_all(
+        self, files: Sequence[tuple[Path, str]], on_progress: transfer.OnProgressAll | None = None,
+        cancel: transfer.Cancel | None = None, mode: int = 0o644, attempts: int = 3,
+    ) -> list[PushResult]:  # fmt: skip
+        """Copy several files with few round trips; see `transfer.push_all`."""
+        return transfer.push_all(self, files, on_progress, cancel, mode, attempts)
 
     def sha256(self, path: str) -> str:
         """The hash of a file on the phone, computed there."""

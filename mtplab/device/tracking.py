@@ -101,7 +101,7 @@ class Tracker:
         """One `host:track-devices` request until it breaks; every message of the server's rings for a fresh look."""
         where = f"The adb server on port {self._server.port}"
         with translated(where, "following the devices"), self._server.client().make_connection() as connection:
-            sock: socket.socket = connection.conn
+            sock: socket.socket = connection.conn.plain
             with self._guard:
                 self._socket = sock
             try:

@@ -81,12 +81,12 @@ class DeviceContext:
         return kill.sentence
 
     def progress(
-        self, stage: str, done: float, total: float | None, unit: str = "", note: str = "", began: float | None = None
-    ) -> None:
-        """Tell how far a stage is; the time left is estimated from `began` (monotonic) where given."""
+        self, stage: str, done: float, total: float | None, unit: str = "", note: str = "",
+        began: float | None = None, eta_s: float | None = None,
+    ) -> None:  # fmt: skip
+        """Tell how far a stage is; the time left is estimated from `began` (monotonic) where it is not given."""
         now = time.monotonic()
-        eta_s = None
-        if began is not None and total and 0 < done < total:
+        if eta_s is None and began is not None and total and 0 < done < total:
             eta_s = round((now - began) * (total - done) / done, 1)
         self.post(StageProgress(t=now, name=stage, done=done, total=total, unit=unit, note=note, eta_s=eta_s))
 
