@@ -68,7 +68,10 @@ def _item(identifier: str, status: Status, cause: str, cure: str = "") -> Item:
 
 
 def judged(seen: Seen) -> Iterator[Item]:
-    """Identity, AICore, programs, space, battery and temperature."""
+    """Connection where recorded, identity, AICore, programs, space, battery and temperature."""
+    connection = seen.value("connection")
+    if connection is not None:
+        yield cable(connection == "wireless", str(connection))
     yield _real(seen)
     yield _identity(seen)
     yield _aicore(seen)
@@ -89,6 +92,14 @@ _PUSH_RUNNER = (
     "  (RUNNER: a program that prints the token protocol)"
 )
 _MAKE_ROOM = f"Delete something on the phone; mtplab's own files go with: adb shell rm -r {paths.WORK_DIR}"
+
+
+def cable(wireless: bool, connection: str, serial: str = "it") -> Item:
+    """Whether the phone hangs on a cable."""
+    if not wireless:
+        return _item("device.cable", "pass", f"not wireless ({connection})")
+    cause = f"{serial} is attached over Wi-Fi: radio and its heat would be measured too"
+    return _item("device.cable", "fail", cause, "adb disconnect  (then plug in a USB cable)")
 
 
 def _real(seen: Seen) -> Item:
@@ -124,11 +135,10 @@ def _aicore(seen: Seen) -> Item:
 
 def _program(seen: Seen, name: str, path: str, cure: str) -> Iterator[Item]:
     """Present, by its hash, and whether that hash is one of an official release."""
-    digest = seen.value(f"{name}_sha256")
+    digest = seen.value(f"sha256 {path.rpartition('/')[2]}")
     if digest is None:
-        absent = seen.value(name) == "absent"
-        cause = f"there is no {path}" if absent else f"{path} is not readable: {seen.why(f'{name}_sha256')}"
-        yield _item(f"device.{name}", "fail" if absent else "unknown", cause, cure)
+        status, cause = _missing(seen, path)
+        yield _item(f"device.{name}", status, cause, cure)
         return
     yield _item(f"device.{name}", "pass", f"{path}, sha256 {str(digest)[:12]}…")
     identifier = f"device.{name}.origin"
@@ -140,6 +150,16 @@ def _program(seen: Seen, name: str, path: str, cure: str) -> Iterator[Item]:
     else:
         cause = f"origin unverified: no known release has sha256 {digest}"
         yield _item(identifier, "unknown", cause, "Use a binary of an official release.")
+
+
+def _missing(seen: Seen, path: str) -> tuple[Status, str]:
+    """What it means that a program stands without a hash among those that lie on the phone."""
+    listed = seen.value("litert_binaries")
+    if listed is None:
+        return "unknown", f"not known whether there is {path}: {seen.why('litert_binaries')}"
+    if str(listed).endswith(" more"):
+        return "unknown", f"not known whether there is {path}: too many programs lie there to list all"
+    return "fail", f"there is no {path} (there: {listed})"
 
 
 @functools.cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mtplab.device import choice, lock, paths, prepare, readiness_facts, readiness_held
+from mtplab.device import choice, lock, prepare, readiness_facts, readiness_held
 from mtplab.device.adb import AdbServer
 from mtplab.device.errors import DeviceError
 from mtplab.device.facts import Fact, read_facts
@@ -12,7 +12,6 @@ from mtplab.device.link import DeviceEntry, Link, list_devices, probed
 from mtplab.device.readiness import Item, Options
 from mtplab.device.readiness_facts import Seen, Warmth
 from mtplab.device.thermal import parse_thermalservice
-from mtplab.device.transfer import parse_sha256
 
 
 def phone(link: Link | None, options: Options, server: AdbServer | None) -> Iterator[Item]:
@@ -38,7 +37,7 @@ def phone(link: Link | None, options: Options, server: AdbServer | None) -> Iter
     if entry is None or not entry.usable:
         yield from readiness_held.others(None)
         return
-    yield _cable(entry)
+    yield readiness_facts.cable(entry.wireless, entry.connection, entry.serial)
     yield from _whoever_holds(entry, link or Link(chosen, entry.serial))
 
 
@@ -82,34 +81,12 @@ def choose(
     return chosen.entry, Item("device.attached", "device", "pass", cause)
 
 
-def _cable(entry: DeviceEntry) -> Item:
-    if entry.wireless:
-        cause = f"{entry.serial} is attached over Wi-Fi: radio and its heat would be measured too"
-        cure = f"adb disconnect {entry.serial}  (then plug in a USB cable)"
-        return Item("device.cable", "device", "fail", cause, cure)
-    return Item("device.cable", "device", "pass", f"not wireless ({entry.connection})")
-
-
 def _asked(target: Link) -> Iterator[Item]:
     """Ask the phone itself."""
     try:
         facts: dict[str, Fact] = {fact.name: fact for fact in read_facts(target)}
-        facts = {**_runner_facts(target), **facts}
         heat = parse_thermalservice(target.run(["dumpsys", "thermalservice"], timeout_s=8).stdout)
     except DeviceError as problem:
         yield Item("device.answers", "device", "fail", str(problem), "Replug the cable, then look again.")
         return
     yield from readiness_facts.judged(Seen(facts, Warmth(heat.skin_c, heat.status, heat.reason)))
-
-
-def _runner_facts(target: Link) -> dict[str, Fact]:
-    """The token runner by its hash, in the form in which `read_facts` tells of `benchmark_model`."""
-    source = f"sha256sum {paths.TOKEN_RUNNER}"
-    said = target.run(f"{source} 2>&1", timeout_s=20)
-    digest = parse_sha256(said.stdout) if said.exit_code == 0 else None
-    reason = None if digest else " ".join(said.stdout.split())[:120] or f"exit code {said.exit_code}"
-    state = paths.TOKEN_RUNNER if digest else "absent" if reason and "No such file" in reason else None
-    return {
-        "token_runner": Fact("token_runner", state, source, None if state else reason),
-        "token_runner_sha256": Fact("token_runner_sha256", digest, source, reason),
-    }

@@ -184,7 +184,8 @@ def test_which_phone_is_meant(listed: str, serial: str | None, status: str, word
 
 def test_wireless_is_refused_for_measuring() -> None:
     (entry,) = parse_devices("192.168.1.7:5555\tdevice\n")
-    assert readiness_phone._cable(entry).status == "fail"
+    item = readiness_facts.cable(entry.wireless, entry.connection, entry.serial)
+    assert item.status == "fail" and item.cure.startswith("adb disconnect")
 
 
 @pytest.mark.parametrize(
@@ -207,11 +208,33 @@ def test_a_program_of_a_known_release_is_verified_by_its_hash(monkeypatch: pytes
     monkeypatch.setattr(readiness_facts, "known_binaries", lambda: {"a" * 64: row})
 
     def origin(digest: str) -> Item:
-        facts = {"benchmark_model_sha256": ev.Fact(value=digest), "simulated": ev.Fact(value=False)}
+        facts = {"sha256 benchmark_model": ev.Fact(value=digest), "simulated": ev.Fact(value=False)}
         return by_id(list(readiness_facts.judged(Seen(facts, Warmth(None, None)))))["device.benchmark_model.origin"]
 
     assert (origin("a" * 64).status, origin("a" * 64).cause) == ("pass", "LiteRT 9.9")
     assert (origin("b" * 64).status, "unverified" in origin("b" * 64).cause) == ("unknown", True)
+
+
+@pytest.mark.parametrize(
+    ("listed", "status", "words"),
+    [
+        (ev.Fact(value="benchmark_model, litert_lm_main"), "fail", "there is no /data/local/tmp/mtplab-runner"),
+        (ev.Fact(value="benchmark_model, litert_a, 9 more"), "unknown", "too many programs"),
+        (ev.Fact(reason="permission denied"), "unknown", "permission denied"),
+    ],
+)
+def test_a_program_that_is_not_listed_is_absent_only_where_the_list_is_whole(
+    listed: ev.Fact, status: str, words: str
+) -> None:
+    found = by_id(list(readiness_facts.judged(Seen({"litert_binaries": listed}, Warmth(None, None)))))
+    item = found["device.token_runner"]
+    assert item.status == status and words in item.cause and "adb push" in item.cure
+
+
+def test_how_a_held_phone_is_connected_is_judged_where_it_was_recorded() -> None:
+    for connection, status in (("wireless", "fail"), ("usb", "pass")):
+        facts = {"connection": ev.Fact(value=connection)}
+        assert by_id(list(readiness_facts.judged(Seen(facts, Warmth(None, None)))))["device.cable"].status == status
 
 
 def test_the_list_of_known_programs_holds_hashes_and_releases() -> None:
