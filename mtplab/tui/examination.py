@@ -84,5 +84,6 @@ class Examination:
             return f"{counts} · deep look, {time.monotonic() - self._deep_began:.0f} s: {clean_text(self.step, 60)} …"
         if self.running:
             return f"checking … {counts} so far"
-        took = f" · took {self.seconds:.1f} s" if self.seconds is not None else ""
-        return f"{'READY' if ready(found) else 'NOT READY'}: {counts}{took}"
+        if self.seconds is None:
+            return "not checked yet"
+        return f"{'READY' if ready(found) else 'NOT READY'}: {counts} · took {self.seconds:.1f} s"

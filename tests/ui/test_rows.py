@@ -47,6 +47,21 @@ def test_progress_without_a_unit_is_a_percentage_that_reaches_100_only_at_the_en
     assert "5/50 runs" in _running_stage(ev.StageProgress(t=2.0, name="align", done=5, total=50, unit="runs"))
 
 
+@pytest.mark.parametrize("width", [36, 60, 130])
+def test_a_cool_down_counts_down_in_sight_at_every_width(width: int) -> None:
+    note = "cooling before round 3 (42 s left): the skin has 41.2 °C"
+    events: list[ev.Event] = [
+        ev.RunStarted(t=1.0, run="r", stages=["push", "measure"], policy=Policy(), model="m", head="h", recipe="x"),
+        ev.StageChanged(t=1.0, name="push", status="done", seconds=1.0),
+        ev.StageChanged(t=1.0, name="measure", status="running"),
+        ev.StageProgress(t=2.0, name="measure", done=3, unit="rounds", note=note),
+    ]
+    rows = stage_rows(view_of(events), width, 6)
+    text = plain(rows, width)
+    assert "…" not in text and "3 rounds" in text
+    assert " ".join(text.split()).count("cooling before round 3 (42 s left)") == 1
+
+
 def test_a_cached_stage_says_what_it_took_once_not_now() -> None:
     events: list[ev.Event] = [
         ev.RunStarted(t=1.0, run="r", stages=["export", "push"], policy=Policy(), model="m", head="h", recipe="x"),

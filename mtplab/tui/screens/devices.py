@@ -24,6 +24,8 @@ from mtplab.tui.view import View
 from mtplab.tui.widgets.pane import wrapped
 
 STANDIN = "the stand-in Pixel"
+# So many looks (two a second) adb is waited for before the stand-in is offered alone.
+PATIENCE_LOOKS = 6
 
 
 class Pick(msgspec.Struct, frozen=True):
@@ -101,6 +103,7 @@ class DevicesScreen(Page[Pick | None]):
         self._server = server
         self._tracker: Tracker | None = None
         self._picks: list[Pick] = []
+        self._looks = 0
 
     def body(self) -> Widget:
         """A list, one entry a phone."""
@@ -126,6 +129,9 @@ class DevicesScreen(Page[Pick | None]):
             return
         seen = self._tracker.latest if self._tracker is not None else None
         self.entitle("Devices   ", _how_it_stands(seen))
+        self._looks += 1
+        if seen is None and self._looks < PATIENCE_LOOKS:
+            return
         live = self.lab.live
         session = live.session_dir.name if live is not None and not live.ended else None
         found = picks(seen, session, self.lab.options.serial)
@@ -138,9 +144,10 @@ class DevicesScreen(Page[Pick | None]):
         self._picks = found
         width = max(30, self.app.size.width - 8)
         self.list.clear_options().add_options([Option(pick_content(pick, width)) for pick in found])
-        # The cursor stays on its phone when others come and go above it.
+        # The cursor stays on its phone when others come and go above it; it begins on the one that is shown.
         same = [i for i, p in enumerate(found) if before is not None and _name(p) == _name(before)]
-        self.list.highlighted = same[0] if same else 0
+        first = [i for i, p in enumerate(found) if p.shown] or [i for i, p in enumerate(found) if p.chosen]
+        self.list.highlighted = (same or first or [0])[0]
 
     def on_resize(self) -> None:
         """Wrap anew."""

@@ -35,7 +35,7 @@ def stage_rows(view: View, width: int, height: int) -> list[list[Part]]:
     stages = list(state.stages.values())
     ending = end_rows(view, width)
     room = max(3, height - len(ending))
-    rows = [stage_row(stage, view, width) for stage in stages]
+    rows = [row for stage in stages for row in stage_block(stage, view, width)]
     if len(rows) > room:
         rows = _folded(stages, view, width, room)
     return [*rows, *ending[: max(0, height - len(rows))]]
@@ -57,10 +57,20 @@ def _folded(stages: list[StageView], view: View, width: int, room: int) -> list[
         word = "skipped " if names and status == "skipped" else ""
         folded += [[(f"{glyph} {word}" + f" {glyph} ".join(names), "$text-muted")]] if names else []
     told = [s for s in stages if s.status not in ("pending", "skipped")]
-    surplus = len(told) + len(folded) - room
+    surplus = sum(len(stage_block(s, view, width)) for s in told) + len(folded) - room
     for stage in [s for s in told if s.status in ("done", "cached")][: max(0, surplus)]:
         told.remove(stage)
-    return [*(stage_row(s, view, width) for s in told), *folded]
+    return [*(row for s in told for row in stage_block(s, view, width)), *folded]
+
+
+def stage_block(stage: StageView, view: View, width: int) -> list[list[Part]]:
+    """The stage's row, and below it what it does now (a cool-down's countdown) where the row has no room for that."""
+    row = stage_row(stage, view, width)
+    note = texts.clean(stage.note, 200)
+    if stage.status != "running" or not note or _stopped(stage, view) or note in Content.assemble(*row).plain:
+        return [row]
+    style = "bold $text-warning" if note.startswith("cooling") else "$text-muted"
+    return [row, *([("  ", ""), *more] for more in wrapped(note, width - 2, style)[:2])]
 
 
 def stage_row(stage: StageView, view: View, width: int) -> list[Part]:
@@ -114,16 +124,17 @@ def _right(stage: StageView, view: View, width: int) -> str:
 
 
 def progress_text(stage: StageView, room: int) -> str:
-    """Bar, count and unit as far as they fit; without a total the note or the count alone."""
-    note = texts.clean(stage.note, 60)
+    """Bar, count and unit as far as they fit, and the note where all of it fits; without a total the count alone."""
+    note = texts.clean(stage.note, 200)
     if not stage.total:
         count = f"{stage.done:g} {texts.clean(stage.unit, 12)}".strip() if stage.done else ""
-        return " ".join(w for w in (count, note) if w) or "running"
+        text = " ".join(w for w in (count, note) if w) or "running"
+        return text if cell_len(text) <= room else count or "running"
     unit = texts.clean(stage.unit, 12)
     count = f"{stage.done:g}/{stage.total:g} {unit}" if unit else _percent(stage.done, stage.total)
     width = min(20, room - cell_len(count) - 1)
     text = f"{texts.bar(stage.done, stage.total, width)} {count}" if width >= 4 else count
-    return f"{text} {note}" if note and room - cell_len(text) > 8 else text
+    return f"{text} {note}" if note and cell_len(text) + 1 + cell_len(note) <= room else text
 
 
 def _percent(done: float, total: float) -> str:
