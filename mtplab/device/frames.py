@@ -5,57 +5,72 @@ from __future__ import annotations
 import re
 
 from mtplab.device.counters import CoreTimes, LoadMeter, khz
-from mtplab.device.thermal import Clock, ThermalSample, is_no_temperature, zone_celsius
+from mtplab.device.thermal import NO_TEMPERATURE, Clock, ThermalSample, is_no_temperature, zone_celsius
 
-# Plain POSIX sh, builtins only inside the loop. The pause is a `read` with a fractional time limit where the shell
-# has one: no fork, and it ends at end of file, so that nothing stays on the phone. Paths are collected once: a zone
-# that appears later cannot shift the others. One `echo` a frame: one packet. What is dearer is asked for less often:
-# the cores' times about once a second, the loop's own CPU time (`times`) every few seconds.
+# Plain POSIX sh, builtins only inside the loop. Two things are better than POSIX has them in Android's shell, and are
+# tried first: `read` with a fractional time limit (a pause without a fork, which ends at end of file, so that nothing
+# stays on the phone) and `$(<file)` (one read in place of one for each byte; elsewhere it gives nothing). Paths are
+# collected once: a zone that appears later cannot shift the others, and zones without a temperature are left out.
+# One `echo` a frame: one packet. What changes slowly or is dear is asked for less often.
 _LOOP = r"""
 nl='
 '
-zs=; head='#H 2'
+zs=; head='#H 3'
 for z in /sys/class/thermal/thermal_zone*; do
   [ -d "$z" ] || continue
-  t=; read -r t <"$z/type"; zs="$zs $z"; head="$head$nl#Z ${z##*thermal_zone} $t"
+  t=; read -r t <"$z/type"
+  case $t in @NO_TEMPERATURE@) continue;; esac
+  zs="$zs $z/temp"; head="$head$nl#Z ${z##*thermal_zone} $t"
 done
-ps=
+ps=; ks=
 for p in /sys/devices/system/cpu/cpufreq/policy*; do
   [ -d "$p" ] || continue
   m=; r=; read -r m _ <"$p/cpuinfo_max_freq"; read -r r <"$p/related_cpus"
-  ps="$ps $p"; head="$head$nl#P ${p##*/} ${m:-NA} $r"
+  ps="$ps $p/scaling_cur_freq"; ks="$ks $p/scaling_max_freq"; head="$head$nl#P ${p##*/} ${m:-NA} $r"
 done
 g=
 for d in /sys/class/kgsl/kgsl-3d0/devfreq /sys/devices/platform/*.mali /sys/class/devfreq/*.mali; do
   a=; f=; read -r a _ <"$d/cur_freq"
   [ -n "$a" ] || continue
-  read -r f <"$d/available_frequencies"; g=$d; gc=$d/max_freq; gb=$d/utilization; head="$head$nl#U $f"
+  read -r f <"$d/available_frequencies"; gc=$d/max_freq; gb=$d/utilization; head="$head$nl#U $f"
   if [ -f "$d/scaling_max_freq" ]; then gc=$d/scaling_max_freq; fi
   if [ -f "${d%/devfreq}/gpu_busy_percentage" ]; then gb=${d%/devfreq}/gpu_busy_percentage; fi
+  g="$d/cur_freq $gc $gb"
   break
 done
 read -r -t 0.01 x; rc=$?
 if [ $rc -gt 128 ]; then how=read; elif sleep 0.01; then how=sleep; else how=seconds; fi
+q=$(</proc/uptime)
 echo "$head$nl#G $how"
+# The first word of each file of $1, as one line: into $l.
+words() {
+  l=
+  if [ -n "$q" ]; then
+    for z in $1; do v=$(<"$z"); v=${v%%[!0-9-]*}; l="$l ${v:-NA}"; done
+  else
+    for z in $1; do v=; read -r v _ <"$z"; l="$l ${v:-NA}"; done
+  fi
+}
 n=0
 while :; do
   if [ $((n % @COST_EVERY@)) -eq 0 ]; then echo '#T'; times; fi
   u=; read -r u _ </proc/uptime
-  l=; for z in $zs; do v=; read -r v _ <"$z/temp"; l="$l ${v:-NA}"; done
-  c=; for p in $ps; do
-    a=; b=; read -r a _ <"$p/scaling_cur_freq"; read -r b _ <"$p/scaling_max_freq"; c="$c ${a:-NA}/${b:-NA}"
-  done
-  if [ -n "$g" ]; then
-    a=; b=; v=; read -r a _ <"$g/cur_freq"; read -r b _ <"$gc"; read -r v _ <"$gb"
-    c="$c${nl}U ${a:-NA}/${b:-NA}/${v:-NA}"
+  words "$zs"; f="T$l"
+  words "$ps"; f="$f${nl}C$l"
+  if [ $((n % @SLOW_EVERY@)) -eq 0 ]; then
+    words "$ks"; f="$f${nl}K$l"
+    if [ -n "$g" ]; then words "$g"; f="$f${nl}U$l"; fi
   fi
   if [ $((n % @LOAD_EVERY@)) -eq 0 ]; then
-    s=; while read -r a k; do
-      case $a in cpu) ;; cpu*) s="$s$nl$a $k";; *) break;; esac
-    done </proc/stat
-    c="$c$s"
+    s=
+    if [ -n "$q" ]; then
+      s=$(</proc/stat); s=$nl${s%%"$nl"[!c]*}
+    else
+      while read -r a k; do case $a in cpu*) s="$s$nl$a $k";; *) break;; esac; done </proc/stat
+    fi
+    f="$f$s"
   fi
-  echo "#B $n ${u:-NA}${nl}T$l${nl}C$c$nl#E $n" || exit 0
+  echo "#B $n ${u:-NA}$nl$f$nl#E $n" || exit 0
   n=$((n+1))
   case $how in
     read) read -r -t @INTERVAL@ x; [ $? -eq 1 ] && exit 0;;
@@ -64,17 +79,16 @@ while :; do
   esac
 done
 """
-LOAD_PERIOD_S, COST_PERIOD_S = 1.0, 5.0
+SLOW_PERIOD_S, LOAD_PERIOD_S, COST_PERIOD_S = 0.5, 1.0, 5.0
 _TIME = re.compile(r"(\d{1,7})m(\d{1,2}(?:\.\d{1,9})?)s", re.ASCII)
 
 
 def loop_script(interval_s: float) -> str:
     """The loop for the phone's shell, one frame every `interval_s` seconds and the work in between."""
-    return (
-        _LOOP.replace("@INTERVAL@", f"{interval_s:g}")
-        .replace("@LOAD_EVERY@", str(max(1, round(LOAD_PERIOD_S / interval_s))))
-        .replace("@COST_EVERY@", str(max(1, round(COST_PERIOD_S / interval_s))))
-    )
+    script = _LOOP.replace("@INTERVAL@", f"{interval_s:g}").replace("@NO_TEMPERATURE@", "|".join(NO_TEMPERATURE))
+    for name, period_s in (("SLOW", SLOW_PERIOD_S), ("LOAD", LOAD_PERIOD_S), ("COST", COST_PERIOD_S)):
+        script = script.replace(f"@{name}_EVERY@", str(max(1, round(period_s / interval_s))))
+    return script
 
 
 def parse_times(lines: list[str]) -> float | None:
@@ -95,7 +109,8 @@ class FrameReader:
         self._zones: list[str] = []
         self._policies: list[tuple[str, int | None]] = []
         self._cores: dict[str, str] = {}
-        self._gpu: tuple[int | None] | None = None
+        self._caps: dict[str, int | None] = {}
+        self._gpu: Clock | None = None
         self._frame: list[str] | None = None
         self._times: list[str] | None = None
         self._cpu: list[tuple[int, float]] = []
@@ -104,7 +119,7 @@ class FrameReader:
 
     @property
     def zone_count(self) -> int:
-        """Zones that the loop reads, electrical ones too."""
+        """Zones that the loop reads: all that have a temperature."""
         return len(self._zones)
 
     @property
@@ -148,7 +163,7 @@ class FrameReader:
             self._cores |= {f"cpu{core}": name for core in words[2:] if _is_count(core)}
         else:
             steps = [step for step in map(khz, words) if step is not None]
-            self._gpu = (max(steps, default=None),)
+            self._gpu = Clock(None, None, max(steps, default=None))
 
     def _own_time(self, line: str) -> None:
         self._times = [*(self._times or []), line]
@@ -188,32 +203,30 @@ class FrameReader:
             zones[name], why = zone_celsius(name, raw)
             if why is not None:
                 silent[name] = why
+        load = self._extras(rest)
         states = {
-            name: Clock(khz(word.partition("/")[0]), khz(word.partition("/")[2]), most)
+            name: Clock(khz(word), self._caps.get(name), most)
             for (name, most), word in zip(self._policies, clocks[1:], strict=True)
         }
-        load = self._extras(rest, states)
+        if self._gpu is not None:
+            states["gpu"] = self._gpu
         uptime = float(begin[2]) if re.fullmatch(r"\d{1,10}(\.\d{1,9})?", begin[2], re.ASCII) else None
         return ThermalSample(t, uptime, zones, states, int(begin[1]), silent, load)
 
-    def _extras(self, lines: list[list[str]], states: dict[str, Clock]) -> dict[str, float]:
-        """Read the GPU's line and the cores' times, where the frame has them; the load by policy and of the GPU."""
+    def _extras(self, lines: list[list[str]]) -> dict[str, float]:
+        """Take in what only some frames have: caps, the GPU, the cores' times; the load by policy and of the GPU."""
         load: dict[str, float] = {}
         times: dict[str, CoreTimes] = {}
-        for words in lines:
-            if words[0] == "U" and len(words) == 2 and self._gpu is not None:
-                current, cap, busy = _split(words[1], 3)
-                states["gpu"] = Clock(khz(current), khz(cap), self._gpu[0])
-                if re.fullmatch(r"\d{1,3}%?", busy, re.ASCII) and int(busy.rstrip("%")) <= 100:
-                    load["gpu"] = int(busy.rstrip("%")) / 100
-            elif words[0] in self._cores and (core := CoreTimes.parse(words[1:])) is not None:
-                times[words[0]] = core
+        for kind, *words in lines:
+            if kind == "K" and len(words) == len(self._policies):
+                self._caps = {name: khz(word) for (name, _), word in zip(self._policies, words, strict=True)}
+            elif kind == "U" and len(words) == 3 and self._gpu is not None:
+                self._gpu = Clock(khz(words[0]), khz(words[1]), self._gpu.max_khz)
+                if re.fullmatch(r"\d{1,3}", words[2], re.ASCII) and int(words[2]) <= 100:
+                    load["gpu"] = int(words[2]) / 100
+            elif kind in self._cores and (core := CoreTimes.parse([w for w in words if w])) is not None:
+                times[kind] = core
         return load | self._load.feed(times, self._cores)
-
-
-def _split(word: str, count: int) -> list[str]:
-    """The parts of `a/b/c`, filled up with "" to `count`."""
-    return [*word.split("/", count - 1), *[""] * count][:count]
 
 
 def _printable(text: str) -> str:

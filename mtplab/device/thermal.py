@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,12 +18,12 @@ SEVERE = 3
 
 _COLDEST_C, _HOTTEST_C = -40.0, 150.0
 STALE_S, STALE_MOVED_C = 30.0, 4.0
-# Kernel zones that carry electrical values, percentages or limits in place of degrees.
-_NO_TEMPERATURE = re.compile(
-    r"^(soft_)?ocp_|^batoilo|^vdroop|^smpl_|^battery_cycle$|^critical-battery-cell$|^bcl|^[vi]bat|^socd?$"
-    r"|-(minus|trip)-|^lmh-dcvs|^flash_led_reduce$|throttling$",
-    re.IGNORECASE,
-)
+# Kernel zones that carry electrical values, percentages or limits in place of degrees: patterns of the shell.
+NO_TEMPERATURE = (
+    "ocp_*", "soft_ocp_*", "batoilo*", "vdroop*", "smpl_*", "battery_cycle", "critical-battery-cell", "bcl*",
+    "[vi]bat*", "soc", "socd", "*-minus-*", "*-trip-*", "lmh-dcvs*", "flash_led_reduce", "*throttling",
+)  # fmt: skip
+_NO_TEMPERATURE = re.compile("|".join(map(fnmatch.translate, NO_TEMPERATURE)), re.IGNORECASE)
 _NUMBER = r"(?:[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{1,3})?|[-+]?(?:NaN|nan|Infinity|inf))"
 _TEMPERATURE = re.compile(
     rf"^Temperature\{{mValue=({_NUMBER}), mType=(-?\d{{1,3}}), mName=([^{{}}]*), mStatus=(-?\d{{1,3}})\}}$"
@@ -122,7 +123,7 @@ def zone_celsius(name: str, raw: str) -> tuple[float | None, str | None]:
 
 def is_no_temperature(zone: str) -> bool:
     """Whether a kernel zone of this name carries something else than a temperature."""
-    return bool(_NO_TEMPERATURE.search(zone))
+    return bool(_NO_TEMPERATURE.match(zone))
 
 
 def parse_thermalservice(text: str, t: float | None = None) -> ThermalService:

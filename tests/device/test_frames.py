@@ -11,11 +11,11 @@ from mtplab.device.counters import CoreTimes, khz, npu_inferences
 from mtplab.device.frames import FrameReader, parse_times
 from mtplab.device.thermal import Clock, ThermalSample
 
-HEAD = ["#H 2", "#Z 0 BIG", "#P policy0 1950000 0 1", "#U 150000 890000 400000", "#G read"]
+HEAD = ["#H 3", "#Z 0 BIG", "#P policy0 1950000 0 1", "#U 150000 890000 400000", "#G read"]
 
 
 def frame(seq: int, *extra: str) -> list[str]:
-    return [f"#B {seq} 1.0", "T 41000", "C 1200000/1950000", *extra, f"#E {seq}"]
+    return [f"#B {seq} 1.0", "T 41000", "C 1200000", *extra, f"#E {seq}"]
 
 
 def read(lines: list[str]) -> tuple[list[ThermalSample], FrameReader]:
@@ -42,9 +42,18 @@ def test_cores_that_rest_in_no_policy_run_backwards_or_lack_fields_tell_no_load(
 
 
 def test_the_gpus_clock_and_use_are_read_in_either_unit() -> None:
-    (sample, hertz), _ = read([*frame(0, "U 302000/890000/12%"), *frame(1, "U 302000000/890000000/NA")])
-    assert sample.clocks_khz["gpu"] == hertz.clocks_khz["gpu"] == Clock(302_000, 890_000, 890_000)
-    assert (sample.load, hertz.load) == ({"gpu": 0.12}, {})
+    lines = [*frame(0), *frame(1, "U 302000 890000 12"), *frame(2), *frame(3, "U 150000000 400000000 NA")]
+    found, _ = read(lines)
+    assert [sample.clocks_khz["gpu"] for sample in found] == [
+        Clock(None, None, 890_000), Clock(302_000, 890_000, 890_000), Clock(302_000, 890_000, 890_000),
+        Clock(150_000, 400_000, 890_000),
+    ]  # fmt: skip
+    assert [sample.load for sample in found] == [{}, {"gpu": 0.12}, {}, {}]
+
+
+def test_limits_come_in_some_frames_and_stand_until_the_next() -> None:
+    found, _ = read([*frame(0, "K 1950000"), *frame(1), *frame(2, "K 110000"), *frame(3, "K NA"), *frame(4, "K 1 2")])
+    assert [sample.clocks_khz["policy0"].cap_khz for sample in found] == [1_950_000, 1_950_000, 110_000, None, None]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +98,8 @@ def test_any_words_in_place_of_counters_are_none_or_possible(words: list[str]) -
 
 
 EXTRA = [
-    "U 302000/890000/12%", "U x/y/z", "U 302000/890000/999", "cpu0 1 2 3 4 5 6 7", "cpu0 9 9 9 99 9 9 9", "cpu0",
+    "U 302000 890000 12", "U x y z", "U 302000 890000 999", "K 5", "K 1950000", "",
+    "cpu0 1 2 3 4 5 6 7", "cpu0 9 9 9 99 9 9 9", "cpu0",
     "#T", "0m00.10s 0m00.10s",
 ]  # fmt: skip
 

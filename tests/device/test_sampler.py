@@ -135,11 +135,15 @@ def test_the_loop_runs_in_every_shell_and_survives_odd_zones(tmp_path: Path, she
     if shutil.which(shell) is None:
         pytest.skip(f"no {shell} here")
     zones, policy = "sys/class/thermal/thermal_zone", "sys/devices/system/cpu/cpufreq/policy4"
+    gpu = "sys/devices/platform/1f000000.mali"
     write(tmp_path, {
         f"{zones}0/type": "BIG", f"{zones}0/temp": "41000",
         f"{zones}1/type": "quiet therm", f"{zones}1/temp": "31500 x",
         f"{zones}2/type": "unreadable", f"{zones}3/temp": "25000", f"{zones}4/type": "empty", f"{zones}4/temp": "",
+        f"{zones}5/type": "ocp_cpu1", f"{zones}5/temp": "6900000", f"{policy}/related_cpus": "4 5",
         f"{policy}/cpuinfo_max_freq": "2600000", f"{policy}/scaling_cur_freq": "900000",
+        f"{gpu}/available_frequencies": "150000 890000", f"{gpu}/cur_freq": "150000", f"{gpu}/utilization": "7",
+        "stat": "cpu  1 1 1 1 1 1 1\ncpu4 10 0 0 90 0 0 0 0 0 0\ncpu5 1 0 0 99 0 0 0 0 0 0\nintr 1 2 3\nctxt 5",
     })  # fmt: skip
     script = loop_script(0.1).replace("/sys/", f"{tmp_path}/sys/").replace("/proc/stat", f"{tmp_path}/stat")
     loop = subprocess.Popen(
@@ -148,13 +152,19 @@ def test_the_loop_runs_in_every_shell_and_survives_odd_zones(tmp_path: Path, she
     assert loop.stdout is not None
     reader = FrameReader()
     found: list[ThermalSample] = []
-    while len(found) < 3:
+    while len(found) < 12:  # the cores' times stand in the first frame and in the one a second later
         sample = reader.feed(loop.stdout.readline().rstrip("\n"), 0.0)
         found += [sample] if sample else []
+        if len(found) == 3:
+            (tmp_path / "stat").write_text("cpu  1\ncpu4 20 0 0 180 0 0 0\ncpu5 91 0 0 109 0 0 0\nintr 1\n")
     if reader.pacing != "read":
         loop.kill()
     loop.communicate()  # where the shell can read with a time limit, the end of input ends the loop
-    assert [sample.seq for sample in found] == [0, 1, 2]
+    assert [sample.seq for sample in found] == list(range(12))
     assert found[0].zones == {"BIG": 41.0, "quiet therm": 31.5, "unreadable": None, "zone3": 25.0, "empty": None}
-    assert found[0].clocks_khz == {"policy4": Clock(900_000, None, 2_600_000)}
+    assert found[0].clocks_khz == {
+        "policy4": Clock(900_000, None, 2_600_000), "gpu": Clock(150_000, None, 890_000),
+    }  # fmt: skip
+    assert found[0].load == {"gpu": 0.07}
+    assert {sample.load.get("policy4") for sample in found} == {None, 0.9}
     assert reader.rejected == 0

@@ -168,11 +168,11 @@ def test_any_zone_reading_is_a_possible_temperature_or_a_reason(name: str, raw: 
 
 # --- frames -----------------------------------------------------------------------------------------------------
 
-HEAD = ["#H 1", "#Z 0 BIG", "#Z 1 ocp_cpu1", "#Z 2 quiet_therm", "#P policy0 1950000", "#G read"]
+HEAD = ["#H 3", "#Z 0 BIG", "#Z 1 ocp_cpu1", "#Z 2 quiet_therm", "#P policy0 1950000", "#G read"]
 
 
 def frame(seq: int, big: str = "41000", up: str = "12.5") -> list[str]:
-    return [f"#B {seq} {up}", f"T {big} 11900 31800", "C 1200000/1950000", f"#E {seq}"]
+    return [f"#B {seq} {up}", f"T {big} 11900 31800", "C 1200000", "K 1950000", f"#E {seq}"]
 
 
 def samples(lines: list[str]) -> tuple[list[ThermalSample], FrameReader]:
@@ -190,8 +190,8 @@ def test_a_whole_frame_gives_a_sample_without_electrical_zones() -> None:
 
 def test_torn_foreign_and_repeated_frames_are_counted_and_never_delivered() -> None:
     torn = frame(1)[:2]
-    shifted = ["#B 2 1.0", "T 41000 31800", "C 1200000/1950000", "#E 2"]
-    mixed = ["#B 3 1.0", "T 1 2 3", "C 1/1", "#E 4"]
+    shifted = ["#B 2 1.0", "T 41000 31800", "C 1200000", "#E 2"]
+    mixed = ["#B 3 1.0", "T 1 2 3", "C 1", "#E 4"]
     found, reader = samples([*HEAD, *frame(0), *torn, *frame(5), *shifted, *mixed, *frame(5), *frame(6)])
     assert [sample.seq for sample in found] == [0, 5, 6]
     assert (reader.rejected, reader.duplicates) == (3, 1)
