@@ -5,6 +5,7 @@ Light on purpose: numpy and ai_edge_litert only, so that the token runner starts
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,6 +19,8 @@ from mtplab.litert.errors import LiteRtError
 CacheMode = Literal["in_place", "two_buffers"]
 Floats = NDArray[np.float32]
 
+_VERIFY = re.compile(r"verify(_\d+)?")
+_DRAFT = re.compile(r"draft(_\d+)?")
 _MAGIC = b"TFL3"
 _PROBE_TOKENS = 5  # enough to make decode read slots that other signatures wrote
 
@@ -100,14 +103,14 @@ class LiteRtBackbone:
         self._prefills = sorted(
             (int(name.rpartition("_")[2]) for name in names if name.startswith("prefill_")), reverse=True
         )
-        wanted = {"decode", "verify"}
-        if not wanted <= set(names) or not self._prefills:
+        verifies = [name for name in names if _VERIFY.fullmatch(name)]
+        if "decode" not in names or not verifies or not self._prefills:
             raise LiteRtError(
                 f"The graph {path} has the signatures {', '.join(names) or 'none'} but a backbone needs "
-                "prefill_N, decode and verify; export it with mtplab."
+                "prefill_N, decode and verify or verify_N; export it with mtplab."
             )
         self._signatures = {name: _Signature(self._model, name) for name in names}
-        decode, verify = self._signatures["decode"], self._signatures["verify"]
+        decode = self._signatures["decode"]
         self.vocab = decode.output_shapes["logits"][-1]
         self.d_model = decode.output_shapes["hidden"][-1]
         self._cache_shapes = {k: v for k, v in decode.input_shapes.items() if _is_cache(k)}
@@ -117,7 +120,10 @@ class LiteRtBackbone:
                 "export the backbone with its cache as inputs and outputs."
             )
         self.context_limit = next(iter(self._cache_shapes.values()))[2]
-        self.gamma = verify.input_shapes["tokens"][1] - 1
+        # The shape is the truth: a name only says what its exporter meant.
+        self._verifies = {self._signatures[name].input_shapes["tokens"][1] - 1: name for name in verifies}
+        self.gammas = tuple(sorted(self._verifies))
+        self.gamma = self.gammas[-1]
         self.first_run_ms: dict[str, float] = {}
         self._back: dict[str, Any] | None = None
         self._front = self._new_cache()
@@ -198,13 +204,15 @@ class LiteRtBackbone:
         return logits[0], hidden[0]
 
     def verify(self, tokens: Sequence[int], pos: int) -> tuple[Floats, Floats]:
-        """Consume γ+1 tokens at pos…; returns logits[γ+1,V] and hidden[γ+1,D]."""
-        if len(tokens) != self.gamma + 1:
+        """Consume γ+1 tokens at pos…, γ one of `gammas`; returns logits[γ+1,V] and hidden[γ+1,D]."""
+        name = self._verifies.get(len(tokens) - 1)
+        if name is None:
+            exported = " or ".join(str(gamma + 1) for gamma in self.gammas)
             raise LiteRtError(
-                f"This graph verifies {self.gamma + 1} tokens at once and was given {len(tokens)}; "
-                f"use a head exported with γ = {self.gamma}."
+                f"This graph verifies {exported} tokens at once and was given {len(tokens)}; "
+                f"draft γ = {' or '.join(map(str, self.gammas))}, or export another length."
             )
-        return self._run("verify", np.asarray(tokens, np.int32), pos)
+        return self._run(name, np.asarray(tokens, np.int32), pos)
 
     def _run(self, name: str, tokens: NDArray[np.int32], pos: int) -> tuple[Floats, Floats]:
         size = len(tokens)
@@ -250,36 +258,50 @@ class LiteRtBackbone:
         for token in tokens:
             seen += self.decode(token, at)
             at += 1
-        seen += self.verify([tokens[i % _PROBE_TOKENS] for i in range(self.gamma + 1)], at)
+        for gamma in self.gammas:
+            seen += self.verify([tokens[i % _PROBE_TOKENS] for i in range(gamma + 1)], at)
         for key, buffer in self._front.items():
             seen.append(buffer.read(int(np.prod(self._cache_shapes[key])), np.float32))
         return seen
 
 
 class LiteRtHead:
-    """A draft head graph: one call gives the logits of all γ drafts."""
+    """A draft head graph: one call gives the logits of all γ drafts, γ an exported length or a shorter one."""
 
     def __init__(self, path: Path | str, threads: int = 2) -> None:
         self.path, self.threads = Path(path), threads
         self._model, self.init_ms = open_graph(path, threads)
         names = list(self._model.get_signature_list())
-        if "draft" not in names:
+        drafts = [_Signature(self._model, name) for name in names if _DRAFT.fullmatch(name)]
+        if not drafts:
             raise LiteRtError(
                 f"The graph {path} has the signatures {', '.join(names) or 'none'} but a draft head needs "
-                "one named draft; export it with mtplab."
+                "one named draft or draft_N; export it with mtplab."
             )
-        self._signature = _Signature(self._model, "draft")
-        _, self.gamma, self.vocab = self._signature.output_shapes["logits"]
-        self.d_model = self._signature.input_shapes["hidden"][-1]
-        self.takes_token = "token" in self._signature.input_shapes
+        self._drafts = {one.output_shapes["logits"][1]: one for one in drafts}
+        self.gammas = tuple(sorted(self._drafts))
+        self.gamma = self.gammas[-1]
+        longest = self._drafts[self.gamma]
+        self.vocab = longest.output_shapes["logits"][2]
+        self.d_model = longest.input_shapes["hidden"][-1]
+        self.takes_token = "token" in longest.input_shapes
         began = time.perf_counter()
-        self.draft(np.zeros(self.d_model, np.float32), 0)
+        for gamma in self.gammas:
+            self.draft(np.zeros(self.d_model, np.float32), 0, gamma)
         self.first_run_ms = (time.perf_counter() - began) * 1e3
 
-    def draft(self, hidden: Floats, token: int) -> Floats:
-        """Logits[γ,V] from hidden[D] at p and the token already chosen for p+1."""
+    def draft(self, hidden: Floats, token: int, gamma: int | None = None) -> Floats:
+        """Logits[γ,V] from hidden[D] at p and the token already chosen for p+1; the longest draft unless γ is given.
+
+        A length that was not exported is cut from the next longer one, and so costs what that one costs.
+        """
+        gamma = gamma or self.gamma
+        holding = [exported for exported in self.gammas if exported >= gamma]
+        if not holding:
+            raise LiteRtError(f"This head drafts at most {self.gamma} tokens and was asked for {gamma}.")
+        signature = self._drafts[holding[0]]
         inputs: dict[str, Any] = {"hidden": np.asarray(hidden, np.float32).reshape(1, 1, self.d_model)}
         if self.takes_token:
             inputs["token"] = np.array([[token]], np.int32)
-        self._signature.run(inputs, {}, {})
-        return self._signature.read("logits")[0]
+        signature.run(inputs, {}, {})
+        return signature.read("logits")[0, :gamma]

@@ -1,4 +1,4 @@
-"""Decode greedily, plainly or by draft and verify, over any runtime, and record what happened as it happens."""
+"""Decode plainly or by draft and verify, over any runtime, and record what happened as it happens."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import Literal, Protocol
 
 import msgspec
 import numpy as np
+
+from mtplab.speculation.adaptive import OFF, DraftPolicy, Fixed
+from mtplab.speculation.sampling import Chooser, Greedy
 
 EndReason = Literal["stop", "limit", "context"]
 Clock = Callable[[], int]
@@ -26,8 +29,8 @@ class BackboneRuntime(Protocol):
         """T: the number of positions the cache holds."""
 
     @property
-    def gamma(self) -> int:
-        """Draft length the verify signature was exported for: it takes γ+1 tokens."""
+    def gammas(self) -> Sequence[int]:
+        """Draft lengths that verify signatures were exported for, ascending."""
 
     def prefill(self, tokens: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         """Consume positions 0..n−1; give logits[V] and hidden[D] of the last."""
@@ -36,7 +39,7 @@ class BackboneRuntime(Protocol):
         """Consume one token at `pos`; give logits[V] and hidden[D]."""
 
     def verify(self, tokens: Sequence[int], pos: int) -> tuple[np.ndarray, np.ndarray]:
-        """Consume γ+1 tokens at pos..pos+γ; give logits[γ+1,V] and hidden[γ+1,D]."""
+        """Consume γ+1 tokens at pos..pos+γ, γ one of `gammas`; give logits[γ+1,V] and hidden[γ+1,D]."""
 
 
 class Drafter(Protocol):
@@ -44,9 +47,9 @@ class Drafter(Protocol):
 
     @property
     def gamma(self) -> int:
-        """How many tokens one call drafts."""
+        """The longest draft it can make."""
 
-    def draft(self, hidden: np.ndarray, token: int) -> np.ndarray:
+    def draft(self, hidden: np.ndarray, token: int, gamma: int) -> np.ndarray:
         """Give logits[γ,V]; a head that is not token-conditioned ignores `token`."""
 
 
@@ -102,16 +105,18 @@ def decode_plain(
     limit: int,
     stop: frozenset[int] = frozenset(),
     clock: Clock = time.monotonic_ns,
+    chooser: Chooser | None = None,
 ) -> Iterator[Record]:
-    """Greedy decoding, one token a step, with the margin of every choice.
+    """One token a step, greedily unless a `chooser` is given, with the margin of every choice.
 
     Yields a TokenRecord for each of at most `limit` tokens, then one EndRecord. A stop token is output and ends.
     """
     _check_request(backbone, prompt, limit)
+    chooser = chooser or Greedy()
     logits, _ = backbone.prefill(prompt)
     pos, steps = len(prompt), 0
     while True:
-        token = greedy(logits)
+        token = chooser.choose(logits)
         made = steps + 1
         yield TokenRecord(token, None, clock(), margin(logits))
         reason = _reason(token, made, pos, limit, stop, backbone.context_limit)
@@ -130,26 +135,28 @@ def decode_speculative(
     limit: int,
     stop: frozenset[int] = frozenset(),
     clock: Clock = time.monotonic_ns,
+    policy: DraftPolicy | None = None,
+    chooser: Chooser | None = None,
 ) -> Iterator[Record]:
-    """Greedy draft–verify decoding; the output is the one of `decode_plain`, token for token.
+    """Draft–verify decoding; greedy output is `decode_plain`'s, token for token, whatever the policy.
 
-    Yields each RoundRecord before the TokenRecords of that round, then one EndRecord. Where the context has no
-    room left for γ+1 positions it goes on by single steps, as plain decoding would.
+    `policy` chooses each round's draft length among the exported ones (the longest, if not given); a chooser that
+    samples keeps plain sampling's distribution. Yields each RoundRecord before the TokenRecords of that round, then
+    one EndRecord. Where the context has no room left for γ+1 positions it goes on by single steps.
     """
     _check_request(backbone, prompt, limit)
-    if drafter.gamma != backbone.gamma:
-        raise ValueError(
-            f"the head drafts {drafter.gamma} tokens but the backbone verifies {backbone.gamma}; "
-            "export both with the same gamma"
-        )
+    chooser = chooser or Greedy()
+    policy = policy or _longest(backbone, drafter)
     logits, hidden = backbone.prefill(prompt)
-    token, pos = greedy(logits), len(prompt)
+    token, pos = chooser.choose(logits), len(prompt)
     made, rounds, steps = 1, 0, 0
     yield TokenRecord(token, None, clock())
     reason = _reason(token, made, pos, limit, stop, backbone.context_limit)
     while reason is None:
-        if pos + backbone.gamma < backbone.context_limit:
-            record, chosen, hidden = _round(backbone, drafter, hidden, token, pos, rounds, clock)
+        gamma = policy.next_gamma()
+        if gamma != OFF and pos + gamma < backbone.context_limit:
+            record, chosen, hidden = _round(backbone, drafter, chooser, hidden, token, pos, gamma, rounds, clock)
+            policy.observe(gamma, record.accepted)
             kept, reason = _cut(chosen, made, pos, limit, stop, backbone.context_limit)
             record = msgspec.structs.replace(record, emitted=len(kept))
             yield record
@@ -158,7 +165,8 @@ def decode_speculative(
             rounds += 1
         else:
             logits, hidden = backbone.decode(token, pos)
-            kept, reason = _cut([greedy(logits)], made, pos, limit, stop, backbone.context_limit)
+            policy.observe(OFF, 0)
+            kept, reason = _cut([chooser.choose(logits)], made, pos, limit, stop, backbone.context_limit)
             token = kept[0]
             yield TokenRecord(token, None, clock())
             steps += 1
@@ -166,12 +174,25 @@ def decode_speculative(
     yield EndRecord(reason, made, rounds, steps, clock())
 
 
+def _longest(backbone: BackboneRuntime, drafter: Drafter) -> DraftPolicy:
+    """The longest draft that both sides can make."""
+    if drafter.gamma not in backbone.gammas:
+        exported = ", ".join(map(str, backbone.gammas))
+        raise ValueError(
+            f"the head drafts {drafter.gamma} tokens but the backbone verifies {exported}; "
+            "export both with the same gamma"
+        )
+    return Fixed(drafter.gamma)
+
+
 def _round(
     backbone: BackboneRuntime,
     drafter: Drafter,
+    chooser: Chooser,
     hidden: np.ndarray,
     token: int,
     pos: int,
+    gamma: int,
     index: int,
     clock: Clock,
 ) -> tuple[RoundRecord, list[int], np.ndarray]:
@@ -180,19 +201,18 @@ def _round(
     `token` stands at `pos` and is not consumed yet; `hidden` is the state at pos−1 that chose it.
     """
     began = clock()
-    draft_logits = drafter.draft(hidden, token)
-    drafts = [greedy(row) for row in draft_logits]
+    draft_logits = drafter.draft(hidden, token, gamma)
+    drafts = chooser.draft(draft_logits)
     drafted = clock()
     logits, states = backbone.verify([token, *drafts], pos)
-    choices = [greedy(row) for row in logits]
+    accepted, chosen = chooser.verify(drafts, logits)
     verified = clock()
-    accepted = accepted_prefix(drafts, choices)
-    ranks: list[int | None] = [None] * len(drafts)
-    for k in range(min(accepted + 1, len(drafts))):
-        ranks[k] = rank(draft_logits[k], choices[k])
+    ranks: list[int | None] = [None] * gamma
+    for k in range(min(accepted + 1, gamma)):
+        ranks[k] = rank(draft_logits[k], chosen[k])
     record = RoundRecord(
         round=index,
-        gamma=len(drafts),
+        gamma=gamma,
         accepted=accepted,
         emitted=accepted + 1,
         ranks=tuple(ranks),
@@ -200,28 +220,7 @@ def _round(
         verify_ns=verified - drafted,
         t_ns=verified,
     )
-    return record, choices[: accepted + 1], states[accepted]
-
-
-def accepted_prefix(drafts: Sequence[int], choices: Sequence[int]) -> int:
-    """Length of the longest prefix of `drafts` that equals the backbone's own choices."""
-    accepted = 0
-    for drafted, chosen in zip(drafts, choices, strict=False):
-        if drafted != chosen:
-            break
-        accepted += 1
-    return accepted
-
-
-def greedy(logits: np.ndarray) -> int:
-    """The index of the greatest of logits[V], the first of equals; refuses logits that are not numbers."""
-    token = int(np.argmax(logits))
-    # argmax answers the first NaN if there is one, so looking at the winner is enough.
-    if np.isnan(logits[token]):
-        raise ArithmeticError(
-            "the model gave logits that are not numbers; check the graph's alignment and quantisation"
-        )
-    return token
+    return record, chosen, states[accepted]
 
 
 def margin(logits: np.ndarray) -> float | None:

@@ -22,6 +22,7 @@ import msgspec
 import mtplab
 from mtplab.litert.errors import LiteRtError
 from mtplab.litert.runtime import LiteRtBackbone, LiteRtHead
+from mtplab.speculation.adaptive import DraftPolicy, make_policy
 from mtplab.speculation.decode import (
     EndRecord,
     Record,
@@ -30,6 +31,7 @@ from mtplab.speculation.decode import (
     decode_plain,
     decode_speculative,
 )
+from mtplab.speculation.sampling import Chooser, Greedy, Sampled
 from mtplab.tokenrunner.protocol import ProtocolWriter, output_sha256
 
 PROGRAM = "mtplab-tokenrunner"
@@ -66,7 +68,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--warmup-prompts", type=int, default=1, help="run the first N prompts once before, labelled")
     parser.add_argument("--stop-id", type=int, action="append", default=[], help="token id that ends an output")
     parser.add_argument("--run", default="run", help="identifier repeated in every line")
-    parser.add_argument("--seed", type=int, default=0, help="recorded; greedy decoding draws nothing")
+    parser.add_argument(
+        "--draft-length", help="fixed:N, adaptive:additive or adaptive:tiers; the longest exported unless given"
+    )
+    parser.add_argument("--round-costs", default="", help="γ:cost,… in plain decode steps, for adaptive:tiers")
+    parser.add_argument("--temperature", type=float, default=0.0, help="0 is greedy")
+    parser.add_argument("--top-k", type=int, help="sample among the K most likely tokens only")
+    parser.add_argument("--seed", type=int, default=0, help="of sampling; greedy decoding draws nothing")
     parser.add_argument("--flush", choices=("prompt", "line"), default="prompt")
     return parser
 
@@ -124,11 +132,37 @@ class _Session:
             self.head = LiteRtHead(options.head, options.threads) if options.mtp == "on" else None
         except LiteRtError as error:
             raise UsageError(str(error)) from error
-        if self.head is not None and self.head.gamma != self.backbone.gamma:
+        if options.temperature < 0:
+            raise UsageError(f"--temperature must be 0 (greedy) or more, not {options.temperature:g}.")
+        self.gammas = self._gammas(self.head) if self.head is not None else ()
+        self.draft_length = options.draft_length or (f"fixed:{self.gammas[-1]}" if self.gammas else None)
+        try:
+            if self.head is not None:
+                self._policy()
+            self._chooser()
+        except ValueError as error:
+            raise UsageError(f"{str(error)[:1].upper()}{str(error)[1:]}.") from error
+
+    def _gammas(self, head: LiteRtHead) -> tuple[int, ...]:
+        """Lengths that both can do: a head may cut a longer draft, a backbone verifies only what was exported."""
+        both = tuple(gamma for gamma in self.backbone.gammas if gamma <= head.gamma)
+        if not both or head.gamma not in self.backbone.gammas:
             raise UsageError(
-                f"The head drafts {self.head.gamma} tokens but the backbone verifies {self.backbone.gamma}; "
-                "export both with the same gamma."
+                f"The head drafts {head.gamma} tokens but the backbone verifies "
+                f"{', '.join(map(str, self.backbone.gammas))}; export both with the same gamma."
             )
+        return both
+
+    def _policy(self) -> DraftPolicy:
+        """A fresh policy for a prompt: every request begins anew."""
+        assert self.draft_length is not None
+        return make_policy(self.draft_length, self.gammas, _round_costs(self.options.round_costs))
+
+    def _chooser(self) -> Chooser:
+        options = self.options
+        if options.temperature == 0:
+            return Greedy()
+        return Sampled(options.temperature, options.seed, options.top_k)
 
     def describe(self) -> None:
         """Write `env`: all that a figure of this process depends on."""
@@ -138,11 +172,15 @@ class _Session:
             mtp=options.mtp,
             threads=options.threads,
             cpus=os.cpu_count(),
-            gamma=backbone.gamma if head is not None else None,
+            gamma=self._longest_drafted() if head is not None else None,
+            gammas=list(self.gammas),
+            draft_length=self.draft_length if head is not None else None,
             max_tokens=options.max_tokens,
             seed=options.seed,
             stop_ids=sorted(self.stop),
-            decoding="greedy",
+            decoding="sampled" if options.temperature else "greedy",
+            temperature=options.temperature,
+            top_k=options.top_k,
             context=backbone.context_limit,
             cache_mode=backbone.cache_mode,
             backbone={
@@ -164,6 +202,10 @@ class _Session:
             flush=options.flush,
         )
         self.writer.flush()
+
+    def _longest_drafted(self) -> int:
+        kind, _, rest = (self.draft_length or "").partition(":")
+        return int(rest) if kind == "fixed" else self.gammas[-1]
 
     def run(self) -> None:
         for prompt in self.prompts[: self.options.warmup_prompts]:
@@ -189,9 +231,14 @@ class _Session:
         limit = self.options.max_tokens
         try:
             if self.head is None:
-                yield from decode_plain(self.backbone, tokens, limit=limit, stop=self.stop)
+                yield from decode_plain(
+                    self.backbone, tokens, limit=limit, stop=self.stop, chooser=self._chooser()
+                )
             else:
-                yield from decode_speculative(self.backbone, self.head, tokens, limit=limit, stop=self.stop)
+                yield from decode_speculative(
+                    self.backbone, self.head, tokens, limit=limit, stop=self.stop,
+                    policy=self._policy(), chooser=self._chooser(),
+                )  # fmt: skip
         except (ValueError, ArithmeticError, LiteRtError) as error:
             raise LiteRtError(f"Prompt {prompt.id} could not be decoded: {str(error).rstrip('.')}.") from error
 
@@ -211,6 +258,16 @@ class _Session:
                 self.writer.write("end", t_ns, **fields, output_sha256=output_sha256(output))
             if flush:
                 self.writer.flush()
+
+
+def _round_costs(text: str) -> dict[int, float] | None:
+    """K(γ) by γ out of `1:1.4,3:1.6`; None where nothing is given."""
+    if not text:
+        return None
+    try:
+        return {int(gamma): float(cost) for gamma, cost in (part.split(":") for part in text.split(","))}
+    except ValueError:
+        raise UsageError(f"--round-costs takes γ:cost pairs such as 1:1.4,3:1.6, not {text!r}.") from None
 
 
 def _file(path: Path) -> dict[str, Any]:

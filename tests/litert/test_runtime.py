@@ -38,7 +38,8 @@ class Oracle:
         self.answer, self.wrong_at, self.vocab, self.gamma = answer, wrong_at, vocab, gamma
         self.at = 0  # index of the answer's token that is chosen and not yet consumed
 
-    def draft(self, hidden: np.ndarray, token: int) -> np.ndarray:
+    def draft(self, hidden: np.ndarray, token: int, gamma: int) -> np.ndarray:
+        assert gamma == self.gamma
         assert self.answer[self.at] == token, "speculation left the path of plain decoding"
         logits = np.zeros((self.gamma, self.vocab), np.float32)
         accepted = self.gamma

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mtplab.speculation.adaptive import make_policy
 from mtplab.speculation.decode import (
     RoundRecord,
     TokenRecord,
-    accepted_prefix,
     decode_plain,
     decode_speculative,
-    greedy,
     margin,
     rank,
 )
+from mtplab.speculation.sampling import accepted_prefix, greedy
 
 _spec = importlib.util.spec_from_file_location("toy", Path(__file__).with_name("toy.py"))
 assert _spec is not None and _spec.loader is not None
@@ -62,6 +62,32 @@ def test_speculative_output_is_plain_output(drafter, seed, gamma, vocab, prompt,
     assert drafted[-1].output_tokens == len(tokens_of(drafted))
     # Every token is accounted for: the prefill's, the rounds' and the single steps'.
     assert 1 + sum(r.emitted for r in rounds_of(drafted)) + drafted[-1].plain_steps == len(tokens_of(drafted))
+
+
+@given(
+    drafter=st.sampled_from(sorted(DRAFTERS)),
+    seed=st.integers(0, 10_000),
+    name=st.sampled_from(["fixed:1", "fixed:4", "adaptive:additive", "adaptive:tiers"]),
+    cost=st.floats(0.5, 4),
+    limit=st.integers(1, 60),
+)
+@settings(max_examples=200, deadline=None)
+def test_greedy_output_is_the_same_under_every_policy_and_tier(drafter, seed, name, cost, limit):
+    ladder = (1, 2, 4)
+    plain = tokens_of(decode_plain(toy.ToyBackbone(7, 80, seed=seed), [1, 2], limit=limit))
+    model = toy.ToyBackbone(7, 80, seed=seed, ladder=ladder)
+    policy = make_policy(name, ladder, {g: cost + 0.05 * g for g in ladder})
+    records = list(decode_speculative(model, DRAFTERS[drafter](model), [1, 2], limit=limit, policy=policy))
+    assert tokens_of(records) == plain
+    assert {r.gamma for r in rounds_of(records)} <= set(ladder)
+
+
+def test_a_policy_that_gives_up_decodes_by_plain_steps_and_says_so():
+    model = toy.ToyBackbone(context_limit=200, ladder=(1, 3))
+    policy = make_policy("adaptive:tiers", (1, 3), {1: 1.5, 3: 1.7})
+    records = list(decode_speculative(model, toy.useless(model), [1], limit=100, policy=policy))
+    assert records[-1].plain_steps > 70
+    assert model.calls.count("decode") == records[-1].plain_steps
 
 
 def test_a_perfect_draft_is_accepted_whole_and_a_useless_one_never():
@@ -151,7 +177,7 @@ def test_logits_that_are_not_numbers_are_refused(where):
 
     model = Broken(context_limit=64)
     drafter = toy.perfect(model)
-    drafter.draft = lambda hidden, token: np.full((3, 7), np.nan)
+    drafter.draft = lambda hidden, token, gamma: np.full((3, 7), np.nan)
     with pytest.raises(ArithmeticError, match="not numbers"):
         list(decode_speculative(model, drafter, [1], limit=9))
 

@@ -11,8 +11,11 @@ import numpy as np
 class ToyBackbone:
     """Logits are a hash of the whole prefix in the cache, so one stale or misplaced entry changes everything."""
 
-    def __init__(self, vocab: int = 7, context_limit: int = 32, gamma: int = 3, seed: int = 0) -> None:
-        self.vocab, self.context_limit, self.gamma, self.seed = vocab, context_limit, gamma, seed
+    def __init__(
+        self, vocab: int = 7, context_limit: int = 32, gamma: int = 3, seed: int = 0, ladder: Sequence[int] = ()
+    ) -> None:
+        self.vocab, self.context_limit, self.seed = vocab, context_limit, seed
+        self.gammas = tuple(ladder) or (gamma,)
         self.cache = np.full(context_limit, -1, dtype=np.int32)
         self.calls: list[str] = []
 
@@ -37,7 +40,7 @@ class ToyBackbone:
 
     def verify(self, tokens: Sequence[int], pos: int) -> tuple[np.ndarray, np.ndarray]:
         self.calls.append("verify")
-        assert len(tokens) == self.gamma + 1
+        assert len(tokens) - 1 in self.gammas
         rows = [self._step(token, pos + i) for i, token in enumerate(tokens)]
         return np.stack([row[0] for row in rows]), np.stack([row[1] for row in rows])
 
@@ -46,12 +49,12 @@ class ToyDrafter:
     """Drafts what the backbone would say, spoilt wherever `wrong(position)` says so."""
 
     def __init__(self, backbone: ToyBackbone, wrong: Callable[[int], bool]) -> None:
-        self.backbone, self.wrong, self.gamma = backbone, wrong, backbone.gamma
+        self.backbone, self.wrong, self.gamma = backbone, wrong, backbone.gammas[-1]
 
-    def draft(self, hidden: np.ndarray, token: int) -> np.ndarray:
+    def draft(self, hidden: np.ndarray, token: int, gamma: int) -> np.ndarray:
         prefix = [*self.backbone.cache[: int(hidden[0]) + 1].tolist(), token]
         rows = []
-        for _ in range(self.gamma):
+        for _ in range(gamma):
             row = self.backbone.logits_after(prefix)
             if self.wrong(len(prefix)):
                 row = -row

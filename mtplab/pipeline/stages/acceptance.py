@@ -26,8 +26,9 @@ from mtplab.speculation.acceptance import (
     mean_acceptance_length,
     merge,
 )
-from mtplab.speculation.decode import RoundRecord, TokenRecord, accepted_prefix, decode_plain, decode_speculative
+from mtplab.speculation.decode import RoundRecord, TokenRecord, decode_plain, decode_speculative
 from mtplab.speculation.intervals import Estimate, bootstrap_statistic, wilson
+from mtplab.speculation.sampling import accepted_prefix
 
 OUTPUT_TOKENS = 48  # a prompt; enough for some 25 rounds
 THREADS = 1  # what is accepted does not depend on it, and a small model is fastest so

@@ -1,0 +1,139 @@
+"""Drafting policies choose exported lengths only, stop where nothing pays, and are judged on recorded rounds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mtplab.speculation.adaptive import OFF, Additive, Fixed, Tiers, TierSettings, make_policy
+from mtplab.speculation.replayed import RecordedPrompt, compare, match_stream, replay, round_costs
+from mtplab.speculation.speedup import Cost, best_gamma, expected_tokens
+
+LADDER = (1, 2, 4, 7)
+COST = Cost(draft=0.05, verify=((2, 1.3), (8, 1.9)))
+
+
+def rounds(alpha: float, gamma: int, n: int, seed: int = 0) -> tuple[int, ...]:
+    """Accept counts of n rounds whose drafts each match with probability α."""
+    random = np.random.default_rng(seed)
+    hits = random.random((n, gamma)) < alpha
+    return tuple(int(gamma if row.all() else row.argmin()) for row in hits)
+
+
+def test_the_additive_rule_gains_two_and_loses_one_and_drafts_what_was_exported() -> None:
+    policy = Additive(LADDER, start=1)
+    drafted = []
+    for accept_all in (True, True, True, False, False, False):
+        drafted.append(policy.next_gamma())
+        policy.observe(drafted[-1], drafted[-1] if accept_all else 0)
+    assert drafted == [1, 2, 4, 7, 4, 4]  # wanted 1, 3, 5, 7, 6, 5
+
+
+@pytest.mark.parametrize("alpha", [0.2, 0.5, 0.8, 0.95])
+def test_tiers_find_the_best_exported_length_of_a_steady_text(alpha: float) -> None:
+    costs = round_costs(COST, LADDER)
+    policy = Tiers(costs, settings=TierSettings(memory_rounds=400))
+    random = np.random.default_rng(1)
+    chosen = []
+    for _ in range(1500):
+        gamma = policy.next_gamma()
+        chosen.append(gamma)
+        accepted = next((k for k in range(gamma) if random.random() >= alpha), gamma)
+        policy.observe(gamma, accepted)
+    best = best_gamma(alpha, COST, LADDER).gamma
+    late = chosen[500:]
+    if best == OFF:
+        assert late.count(OFF) / len(late) > 0.9
+        return
+    gain = {g: expected_tokens(alpha, g) / costs[g] for g in LADDER}
+    mean = sum(gain.get(g, 1.0) for g in late) / len(late)
+    assert mean > gain[best] * 0.95  # the hysteresis, and what its doubts cost it
+
+
+def test_tiers_switch_off_probe_rarely_and_come_back_when_the_text_turns() -> None:
+    policy = Tiers({1: 1.4, 3: 1.6}, settings=TierSettings(rest_steps=8, longest_rest_steps=32))
+    seen = []
+    for step in range(600):
+        gamma = policy.next_gamma()
+        seen.append(gamma)
+        policy.observe(gamma, gamma if step >= 300 else 0)
+    off, back = seen[:300], seen[400:]
+    assert off.count(OFF) > 260
+    assert 5 <= 300 - off.count(OFF) <= 30  # the warm-up and the probes
+    assert back.count(3) > 150
+
+
+@given(
+    st.sets(st.integers(1, 9), min_size=1),
+    st.floats(0.3, 6),
+    st.lists(st.floats(0, 1), max_size=120),
+    st.sampled_from(["additive", "tiers"]),
+)
+@settings(max_examples=150, deadline=None)
+def test_no_policy_ever_asks_for_a_length_that_was_not_exported(
+    exported: set[int], cost: float, luck: list[float], name: str
+) -> None:
+    policy = make_policy(f"adaptive:{name}", sorted(exported), dict.fromkeys(exported, cost))
+    for share in luck:
+        gamma = policy.next_gamma()
+        assert gamma == OFF or gamma in exported
+        policy.observe(gamma, round(share * gamma))
+
+
+@pytest.mark.parametrize(
+    ("name", "costs", "says"),
+    [
+        ("fixed:3", None, "γ = 3 was not exported"),
+        ("adaptive:tiers", None, "needs the measured cost"),
+        ("adaptive:tiers", {1: 1.0}, "needs the measured cost"),
+        ("adaptive:magic", None, "no drafting policy 'adaptive:magic'"),
+        ("fixed:x", None, "no drafting policy"),
+    ],
+)
+def test_policies_that_cannot_be_are_refused_in_a_sentence(
+    name: str, costs: dict[int, float] | None, says: str
+) -> None:
+    with pytest.raises(ValueError, match=says):
+        make_policy(name, LADDER, costs)
+
+
+def test_the_match_stream_tells_what_rounds_told_and_no_more() -> None:
+    assert match_stream(RecordedPrompt("p", "c", 2, (2, 0, 1))) == [True, True, None, False, True, False]
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=40))
+def test_a_replay_at_the_recorded_length_repeats_the_recorded_rounds(accepts: list[int]) -> None:
+    stream = match_stream(RecordedPrompt("p", "c", 4, tuple(accepts)))
+    spent = replay(stream, Fixed(4), COST, 0.5, np.random.default_rng(0))
+    # A bonus position lies behind γ matches, where no replayed round of that length looks.
+    assert spent.rounds == len(accepts)
+    assert spent.tokens == sum(accepts) + len(accepts)
+    assert spent.steps == pytest.approx(len(accepts) * COST.round_cost(4))
+
+
+def test_plain_steps_cost_one_each() -> None:
+    stream = match_stream(RecordedPrompt("p", "c", 4, (4, 0)))
+    assert replay(stream, Fixed(OFF), COST, 0.5, np.random.default_rng(0)).speedup == 1.0
+
+
+def test_on_a_mixed_load_adapting_beats_the_best_fixed_length_and_on_a_steady_one_it_cannot() -> None:
+    prompts = [
+        RecordedPrompt(f"{klass}{i}", klass, 7, rounds(alpha, 7, 120, seed=i))
+        for klass, alpha in (("list", 0.97), ("chat", 0.1))
+        for i in range(24)
+    ]
+    costs = round_costs(COST, LADDER)
+    rows = {row.klass: row for row in compare(prompts, lambda: Tiers(costs), COST, LADDER)}
+    assert set(rows) == {"list", "chat", "mixed load"}
+    assert rows["list"].best_fixed_gamma == 7
+    assert rows["chat"].best_fixed_gamma == OFF
+    mixed = rows["mixed load"]
+    assert mixed.gain.low is not None and mixed.gain.low > 1
+    assert rows["list"].gain.value is not None and 0.9 < rows["list"].gain.value <= 1.0
+
+
+def test_rounds_say_nothing_of_longer_drafts() -> None:
+    with pytest.raises(ValueError, match="say nothing of lengths"):
+        compare([RecordedPrompt("p", "c", 3, (1, 2))], lambda: Fixed(3), COST, (3, 4))
