@@ -73,7 +73,7 @@ class AdbServices:
     async def _sync(self, stream: Stream, _name: str) -> None:
         session = SyncSession(
             stream, self._files, room_bytes=self._room_bytes,
-            content=self._programs.content, pushed=self._programs.adopt,
+            content=self._programs.table.content, pushed=self._programs.table.adopt,
         )  # fmt: skip
         await session.run()
 

@@ -19,6 +19,7 @@ from mtplab.standin.processes import Processes
 from mtplab.standin.programs import Programs
 from mtplab.standin.settings import Scenario, load_profile
 from mtplab.standin.storage import Storage
+from mtplab.standin.system_services import SystemServices
 
 
 @dataclass(frozen=True)
@@ -55,11 +56,13 @@ class Device:
             self.files, self.processes, self.profile, scenario, self.clockwork,
             trampolines=self.backend.has_trampolines,
         )  # fmt: skip
-        self.programs.install(order.programs)
+        self.programs.services = SystemServices(self.phone, self.clockwork.host_pid)
+        self.programs.table.install(order.programs)
         self.adbd = Adbd(
             self.profile, self.files, self.backend, self.processes, self.programs,
             keys=order.keys, room_bytes=storage.room_bytes, cable=scenario.cable,
         )  # fmt: skip
+        self.adbd.rebooted = self.clockwork.log.restart
         if not scenario.authorised:
             self.adbd.set_mode("unauthorized")
         self.control = Control(self.adbd, self.clockwork, self.processes)

@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import signal
 import time
-from pathlib import Path
+from dataclasses import dataclass
 
+from mtplab.standin.hostproc import cpu_seconds, resident_kib
+from mtplab.standin.logcat import LogBook
 from mtplab.standin.phone import Phone
 from mtplab.standin.physics import STATUS_NAMES
-from mtplab.standin.processes import Processes
+from mtplab.standin.processes import Processes, kill_group
 from mtplab.standin.storage import Storage
 
 TICK_S = 0.25
 IDLE_TICK_S = 1.0  # while no shell or program runs, nobody looks
 UPTIME_TICK_S = 0.05
 SPACE_EVERY_TICKS = 20
+LMKD_PID = 612
 BACKGROUND_LOAD = {"BIG": 0.01, "MID": 0.02, "LITTLE": 0.08}
+
+
+@dataclass
+class _Running:
+    """A program that works for the phone: what the phone shows of it, and its CPU time when last seen."""
+
+    shown_pid: int
+    name: str
+    die: str
+    used_s: float | None
+    seen_at: float
 
 
 class Clockwork:
@@ -24,16 +38,21 @@ class Clockwork:
 
     def __init__(self, phone: Phone, processes: Processes, storage: Storage, *, speed: float) -> None:
         self._phone, self._processes, self._storage, self._speed = phone, processes, storage, speed
-        self._programs: dict[int, tuple[str, float | None, float]] = {}
+        self._programs: dict[int, _Running] = {}
+        self.log = LogBook(phone.files)
         self._forced: dict[str, float] = {}
         self._cores = {
             die: sum(len(policy.cpus) for policy in phone.profile.policies if policy.die == die)
             for die in ("BIG", "MID", "LITTLE")
         }
 
-    def program_started(self, pid: int, die: str) -> None:
-        """A program of the host now works for the phone."""
-        self._programs[pid] = (die, cpu_seconds(pid), time.monotonic())
+    def program_started(self, pid: int, die: str, shown_pid: int, name: str) -> None:
+        """A program of the host now works for the phone, which lists it under another pid."""
+        self._programs[pid] = _Running(shown_pid, name, die, cpu_seconds(pid), time.monotonic())
+
+    def host_pid(self, shown_pid: int) -> int:
+        """The host's process behind a pid of the device."""
+        return next((pid for pid, program in self._programs.items() if program.shown_pid == shown_pid), shown_pid)
 
     def program_ended(self, pid: int) -> None:
         """It works no more."""
@@ -52,6 +71,11 @@ class Clockwork:
         else:
             self._forced[die] = min(1.0, max(0.0, load))
 
+    def set_battery(self, percent: float) -> None:
+        """Charge or empty the battery at once."""
+        self._phone.state.battery.level = min(100.0, max(1.0, percent))
+        self._phone.refresh_services()
+
     def temperatures(self) -> dict[str, object]:
         """The model's state, for people and tests."""
         model = self._phone.model
@@ -69,9 +93,9 @@ class Clockwork:
             now = time.monotonic()
             self._pass_time((now - last) * self._speed)
             last = now
-            self._phone.refresh(self._memory_kib())
+            self._phone.refresh(self._watch_memory())
             if tick % SPACE_EVERY_TICKS == 0:
-                self._phone.write_space(self._storage.df_line())
+                self._watch_storage()
             tick += 1
             await self._until_next_tick(keep_uptime)
 
@@ -81,8 +105,33 @@ class Clockwork:
         model.step(seconds)
         state.battery.step(seconds, model.total_w())
 
-    def _memory_kib(self) -> int:
-        return sum(resident_kib(pid) or 0 for pid in self._programs)
+    def _watch_memory(self) -> int:
+        """What the programs hold, in KiB; when it is more than there is, the largest of them is killed."""
+        held = {pid: resident_kib(pid) or 0 for pid in self._programs}
+        total = sum(held.values())
+        if total > self._phone.kernel.available_kib():
+            self.kill_for_memory(max(held, key=lambda pid: held[pid]))
+        return total
+
+    def kill_for_memory(self, pid: int | None = None) -> str | None:
+        """The low-memory killer comes for a program (None: the largest); its name, or None if nothing runs."""
+        held = {one: resident_kib(one) or 0 for one in self._programs}
+        victim = pid if pid is not None else max(held, key=lambda one: held[one], default=None)
+        if victim is None:
+            return None
+        program = self._programs[victim]
+        said = f"Kill '{program.name}' ({program.shown_pid}), uid 2000, oom_score_adj 0 to free {held[victim]}kB rss"
+        self.log.write("I", "lowmemorykiller", f"{said}, 0kB swap; reason: device is low on memory", LMKD_PID)
+        kill_group(victim, signal.SIGKILL)
+        return program.name
+
+    def _watch_storage(self) -> None:
+        """Shells write without asking; whoever goes beyond the storage's limit is ended with all others."""
+        self._phone.write_space(self._storage.df_line())
+        self.log.trim()
+        if self._processes.live and self._storage.overrun():
+            self.log.write("E", "vold", "no space left on /data: the processes that write are ended", LMKD_PID)
+            self._processes.kill_all()
 
     async def _until_next_tick(self, keep_uptime: bool) -> None:
         waited, tick_s = 0.0, TICK_S if self._processes.live or self._forced else IDLE_TICK_S
@@ -98,9 +147,10 @@ class Clockwork:
 
     def _load(self) -> dict[str, float]:
         threads, load = 0.0, dict(BACKGROUND_LOAD)
-        for pid, (die, before, when) in list(self._programs.items()):
+        for pid, program in list(self._programs.items()):
             now, used = time.monotonic(), cpu_seconds(pid)
-            self._programs[pid] = (die, used, now)
+            before, when, die = program.used_s, program.seen_at, program.die
+            program.used_s, program.seen_at = used, now
             clock = self._phone.model.clock["BIG" if die == "CPU" else die]
             # A throttled program sleeps part of its time here; on a phone it would be busy and slow.
             busy = 1.0  # where CPU time cannot be seen, a running program counts as busy
@@ -115,22 +165,3 @@ class Clockwork:
             load[die] = min(1.0, load[die] + min(threads, cores) / cores)
             threads = max(0.0, threads - cores)
         return {**load, **self._forced}
-
-
-def resident_kib(pid: int) -> int | None:
-    """The memory a process holds, or None where the host does not tell."""
-    try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
-    except (OSError, ValueError, IndexError):
-        return None
-    return pages * os.sysconf("SC_PAGE_SIZE") // 1024
-
-
-def cpu_seconds(pid: int) -> float | None:
-    """CPU time a process has used, or None where the host does not tell."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return None
-    fields = text.rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

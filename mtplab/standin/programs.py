@@ -21,21 +21,21 @@ import shutil
 import signal
 import site
 import sys
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from mtplab.standin.bench_delegates import GPU_RUNS, NPU_COUNTER, SCRIPT
 from mtplab.standin.files import DeviceFiles, RootFilter
+from mtplab.standin.logcat import LogBook
 from mtplab.standin.phone import SIM
 from mtplab.standin.processes import Processes, kill_group
+from mtplab.standin.program_table import ProgramTable
 from mtplab.standin.settings import Profile, Scenario
 from mtplab.standin.throttle import hold_back
 
-BENCHMARK_MODEL = "/data/local/tmp/benchmark_model"
-BENCHMARK_LITERT_MODEL = "/data/local/tmp/benchmark_litert_model"
-TRAMPOLINE = '#!/system/bin/sh\n# mtplab stand-in: this program runs on the host\nexec standin-run "$0" "$@"\n'
-ELF = b"\x7fELF"
+CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS)
 OPEN_PATIENCE_S = 5.0
 WATCH_S = 0.25
 MERCY_S = 1.0
@@ -47,14 +47,26 @@ START_FOLDER, TEMPORARY_FOLDER = f"{SIM}/start", f"{SIM}/tmp"
 class LoadMeter(Protocol):
     """Where the work of a program is turned into heat."""
 
-    def program_started(self, pid: int, die: str) -> None:
-        """The process now works on this die (`CPU` is spread over the cores)."""
+    log: LogBook
+
+    def program_started(self, pid: int, die: str, shown_pid: int, name: str) -> None:
+        """The process now works on this die (`CPU` is spread over the cores); the device shows the other pid."""
 
     def program_ended(self, pid: int) -> None:
         """It works no more."""
 
     def clock_share(self, die: str) -> float:
         """The share of its peak clock at which a die runs now, 0..1."""
+
+
+Say = Callable[[str], Awaitable[None]]
+
+
+class Services(Protocol):
+    """Who answers the commands that are no program."""
+
+    async def run(self, name: str, words: list[str], out: Say, err: Say) -> int:
+        """One command with its arguments; its exit code."""
 
 
 @dataclass
@@ -67,7 +79,7 @@ class Request:
 
 
 class Programs:
-    """The table of programs, their trampolines, and the running ones."""
+    """Takes the device's requests, runs what they name, and answers what is no program itself."""
 
     def __init__(
         self,
@@ -78,32 +90,16 @@ class Programs:
         meter: LoadMeter,
         trampolines: bool,
     ) -> None:
+        """`trampolines`: programs must be scripts in the device's root; else its shell knows them by path."""
         self._files, self._processes, self._meter = files, processes, meter
-        self._profile, self._scenario, self._trampolines = profile, scenario, trampolines
-        self._clocked = [
-            [sys.executable, str(Path(__file__).with_name(f"{Path(path).name}.py"))]
-            for path in (BENCHMARK_MODEL, BENCHMARK_LITERT_MODEL)
-        ]  # these read the clocks themselves
-        self.table = dict(zip((BENCHMARK_MODEL, BENCHMARK_LITERT_MODEL), self._clocked, strict=True))
+        self._profile, self._scenario = profile, scenario
+        self.table = ProgramTable(files, trampolines)
+        self.services: Services
         self._requests: int | None = None
         self._buffer = b""
         self._tasks: set[asyncio.Task[None]] = set()
 
-    # --- which programs there are
-
-    def install(self, extra: dict[str, list[str]]) -> None:
-        """Put every program in its place; bytes that a user pushed there in an earlier run stay what they were."""
-        self.table.update({self._files.resolve(path): argv for path, argv in extra.items()})
-        self._restore_pushed()
-        self._make_host_folders()
-        for path in self.table:
-            if Path(self._files.root + path).is_file() and not self._is_trampoline(path):
-                self.adopt(path)
-            else:
-                self._files.make_folders(path.rpartition("/")[0])
-                self._files.write(path, TRAMPOLINE, 0o755)
-                self._files.give_to_shell(path)
-        self._publish()
+    # --- running them
 
     def _make_host_folders(self) -> None:
         """Where programs start (always empty) and keep temporary files; no shell of the device writes there."""
@@ -113,69 +109,9 @@ class Programs:
             path.mkdir(parents=True)
             path.chmod(mode)
 
-    def adopt(self, path: str) -> None:
-        """A file was pushed: if it stands for a program, make it run; its own bytes are kept."""
-        if path not in self.table:
-            name = Path(path).name
-            # Both tools have been released under the first name: what the file is called decides.
-            stands_for = BENCHMARK_LITERT_MODEL if "litert" in name else BENCHMARK_MODEL
-            if not (name.startswith("benchmark_") and "model" in name and self._begins_with(path, ELF)):
-                return
-            self.table[path] = self.table[stands_for]
-            self._publish()
-        shadow = Path(self._files.root + self._shadow(path))
-        shadow.unlink(missing_ok=True)
-        if not self._trampolines or self._is_trampoline(path):
-            return
-        pushed = Path(self._files.root + path)
-        facts = pushed.stat()
-        shadow.parent.mkdir(parents=True, exist_ok=True)
-        shutil.move(pushed, shadow)
-        self._files.write(path, TRAMPOLINE, facts.st_mode & 0o777)
-        if facts.st_size > len(TRAMPOLINE):
-            os.truncate(pushed, facts.st_size)  # `ls -l` shows the size that was pushed; the script has ended before
-        os.utime(pushed, (facts.st_atime, facts.st_mtime))
-        self._files.give_to_shell(path)
-
-    def content(self, path: str) -> str:
-        """The device path of the file's own bytes."""
-        shadow = self._shadow(path)
-        return shadow if Path(self._files.root + shadow).is_file() else path
-
-    @staticmethod
-    def _shadow(path: str) -> str:
-        return f"{SIM}/shadow{path}"
-
-    def _begins_with(self, path: str, head: bytes) -> bool:
-        with Path(self._files.root + path).open("rb") as file:
-            return file.read(len(head)) == head
-
-    def _is_trampoline(self, path: str) -> bool:
-        return self._begins_with(path, TRAMPOLINE.encode())
-
-    def _restore_pushed(self) -> None:
-        top = Path(f"{self._files.root}{SIM}/shadow")
-        for shadow in [path for path in top.rglob("*") if path.is_file()]:
-            place = Path(self._files.root + "/" + str(shadow.relative_to(top)))
-            if place.is_file():
-                mode = place.stat().st_mode & 0o777
-                shutil.move(shadow, place)
-                place.chmod(mode)
-        shutil.rmtree(top, ignore_errors=True)
-
-    def _publish(self) -> None:
-        self._files.write(f"{SIM}/programs", "".join(f"{path}\n" for path in sorted(self.table)))
-
-    def _find(self, path: str) -> list[str] | None:
-        if path in self.table:
-            return self.table[path]
-        name = Path(path).name  # a copy of a trampoline is still that program
-        return next((argv for known, argv in self.table.items() if Path(known).name == name), None)
-
-    # --- running them
-
     def listen(self) -> None:
         """Begin to take requests from the device."""
+        self._make_host_folders()
         fifo = Path(f"{self._files.root}{SIM}/req")
         fifo.unlink(missing_ok=True)
         os.mkfifo(fifo)
@@ -256,8 +192,10 @@ class Programs:
             waited += 0.005
 
     async def _program(self, request: Request, out: int, err: int, watch: asyncio.Future[None]) -> int:
+        if request.argv[0].startswith("@"):
+            return await self._service(request.argv[0][1:], request.argv[1:], out, err, watch)
         canonical = self._files.resolve(request.argv[0], request.cwd)
-        argv = self._find(canonical)
+        argv = self.table.find(canonical)
         if argv is None:
             await _write_all(err, f"{request.argv[0]}: the stand-in has no such program\n".encode())
             return 127
@@ -276,27 +214,46 @@ class Programs:
             return 126
         self._processes.show(request.pid, request.argv)
         die = self._die(request.argv)
-        self._meter.program_started(process.pid, die)
+        self._meter.program_started(process.pid, die, request.pid, Path(canonical).name)
         held = None
-        if argv not in self._clocked:
+        if argv not in self.table.clocked:
             held = asyncio.ensure_future(hold_back(process.pid, lambda: self._meter.clock_share(die)))
         assert process.stdout is not None and process.stderr is not None
         pumps = [
-            asyncio.ensure_future(self._pump(process.stdout, out)),
-            asyncio.ensure_future(self._pump(process.stderr, err)),
+            asyncio.ensure_future(self._pump(stream, pipe, request.pid if argv in self.table.clocked else None))
+            for stream, pipe in ((process.stdout, out), (process.stderr, err))
         ]
         try:
             # The device process going, or its reader, ends the program.
             await self._wait_for_pumps(pumps, watch)
             if held is not None:
                 held.cancel()
-            return await self._end(process, abandoned=not all(pump.done() and pump.result() for pump in pumps))
+            abandoned = not all(pump.done() and pump.result() for pump in pumps)
+            code = await self._end(process, abandoned)
+            if code < 0 and signal.Signals(-code) in CRASHES and not abandoned:
+                where = f"tid {request.pid} ({Path(canonical).name}), pid {request.pid}"
+                said = f"Fatal signal {-code} ({signal.Signals(-code).name}) in {where}"
+                self._meter.log.write("F", "libc", said, request.pid)
+            return code
         finally:
             self._meter.program_ended(process.pid)
             if held is not None:
                 held.cancel()
             for pump in pumps:
                 pump.cancel()
+
+    async def _service(self, name: str, words: list[str], out: int, err: int, watch: asyncio.Future[None]) -> int:
+        """A command that the stand-in answers itself, until it is done or its process or its reader is gone."""
+
+        def to(pipe: int) -> Say:
+            return lambda text: _write_all(pipe, text.encode("utf-8", "surrogateescape"))
+
+        answering: asyncio.Future[Any] = asyncio.ensure_future(self.services.run(name, words, to(out), to(err)))
+        await asyncio.wait({answering, watch}, return_when=asyncio.FIRST_COMPLETED)
+        if not answering.done():
+            answering.cancel()
+            return 129
+        return 141 if isinstance(answering.exception(), BrokenPipeError) else int(answering.result())
 
     @staticmethod
     async def _wait_for_pumps(pumps: list[asyncio.Task[bool]], watch: asyncio.Future[None]) -> None:
@@ -318,12 +275,17 @@ class Programs:
             kill_group(process.pid, number)
         return await ending
 
-    async def _pump(self, reader: asyncio.StreamReader, pipe: int) -> bool:
-        """Copy output without host paths; False when nobody reads it any more."""
-        strip = RootFilter(self._files.root)
+    async def _pump(self, reader: asyncio.StreamReader, pipe: int, logs_as: int | None) -> bool:
+        """Copy output without host paths; False when nobody reads it any more. Benchmarks log their lines too."""
+        strip, half = RootFilter(self._files.root), b""
         try:
             while data := await reader.read(32768):
-                await _write_all(pipe, strip.feed(data))
+                shown = strip.feed(data)
+                await _write_all(pipe, shown)
+                if logs_as is not None:
+                    *lines, half = (half + shown).split(b"\n")
+                    for line in lines:
+                        self._meter.log.said_by_program(line.decode("utf-8", "replace"), logs_as)
             await _write_all(pipe, strip.end())
         except (BrokenPipeError, ConnectionError):
             return False

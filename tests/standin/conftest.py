@@ -246,8 +246,12 @@ ECHO = "import sys; print(sys.argv[1:], flush=True); print('to stderr', file=sys
 COUNT = "import time\nfor i in range(10**6): print('tick', i, flush=True); time.sleep(0.05)"
 READ = "import sys; print(open(sys.argv[1].partition('=')[2]).read(), sys.argv[1])"
 ABORT = "import os; print('before', flush=True); os.abort()"
+GROW = "import time; kept = b'1' * (400 << 20); print('grown', flush=True); time.sleep(60)"
 IMPORT = "import os, json; print(json.dumps([dict(os.environ), os.listdir('.')])); import guest"
-PROGRAMS = {"echo_tool": ECHO, "count_tool": COUNT, "read_tool": READ, "abort_tool": ABORT, "import_tool": IMPORT}
+PROGRAMS = {
+    "echo_tool": ECHO, "count_tool": COUNT, "read_tool": READ, "abort_tool": ABORT, "import_tool": IMPORT,
+    "grow_tool": GROW,
+}  # fmt: skip
 SECRET = "OWNERS_TOKEN"
 
 
@@ -266,5 +270,14 @@ def device(request: pytest.FixtureRequest, adb: Adb, tmp_path_factory: pytest.Te
     started: list[Device] = []
     start = device_starter(adb, tmp_path_factory.mktemp("device"), started)
     yield start("--backend", request.param, *program_options())
+    for one in started:
+        assert one.stop() == 0, one.errors.read_text()
+
+
+@pytest.fixture(scope="session")
+def spare(adb: Adb, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Device]:
+    """One portable device for tests that change its state and put it back."""
+    started: list[Device] = []
+    yield device_starter(adb, tmp_path_factory.mktemp("spare"), started)("--backend", "portable", *program_options())
     for one in started:
         assert one.stop() == 0, one.errors.read_text()

@@ -131,17 +131,6 @@ def test_a_slow_cable_makes_its_users_wait() -> None:
     assert asyncio.run(run()) >= 0.19
 
 
-@pytest.fixture(scope="module")
-def spare(request: pytest.FixtureRequest, adb, tmp_path_factory):  # type: ignore[no-untyped-def]
-    """One portable device whose state these tests change and put back."""
-    from .conftest import device_starter
-
-    started: list[Device] = []
-    yield device_starter(adb, tmp_path_factory.mktemp("spare"), started)("--backend", "portable")
-    for one in started:
-        assert one.stop() == 0
-
-
 @pytest.mark.parametrize("mode", ["recovery", "sideload", "bootloader", "offline"])
 def test_adb_shows_the_state_a_phone_is_in(spare: Device, mode: str) -> None:
     spare.control(f"mode {mode}")

@@ -106,4 +106,11 @@ def run_shell(shell: Shell, words: list[str]) -> int:
     return shell.wait_for(child)
 
 
-COMMANDS: dict[str, Command] = {"exec-path": run_by_path, "sh": run_shell, "mksh": run_shell}
+def run_on_host(shell: Shell, words: list[str]) -> int:
+    """`standin-run NAME …`: have the stand-in itself answer."""
+    return relay.run(shell.files, words[0], words[1:], shell.cwd)
+
+
+COMMANDS: dict[str, Command] = {
+    "exec-path": run_by_path, "sh": run_shell, "mksh": run_shell, "standin-run": run_on_host,
+}  # fmt: skip

@@ -14,11 +14,20 @@ if [ "${0##*/}" = cmd ]; then
     power)
       case "${2-} ${3-}" in
         "set-mode 0") settings put global low_power 0 ;;
-        "set-mode 1") ;; # Android turns the battery saver on only without a cable, and this phone always has one
+        "set-mode 1") # Android turns the battery saver on only without a charger
+          case "$(dumpsys battery)" in
+            *"powered: true"*) ;;
+            *) settings put global low_power 1 ;;
+          esac ;;
         *) echo "Unknown command: ${2-}" >&2; exit 255 ;;
       esac
       exit 0 ;;
     settings) shift; exec settings "$@" ;;
+    battery|thermalservice) exec standin-run @cmd "$@" ;;
+    -l|list)
+      echo "Currently running services:"
+      for service in battery connectivity package power settings thermalservice; do echo "  $service"; done
+      exit 0 ;;
     *) echo "cmd: Can't find service: ${1-}" >&2; exit 20 ;;
   esac
 fi
