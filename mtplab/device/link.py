@@ -170,6 +170,10 @@ class Link:
         """Copy several files with few round trips; see `transfer.push_all`."""
         return transfer.push_all(self, files, on_progress, cancel, mode, attempts)
 
+    def pull(self, path: str, limit_bytes: int = 64 << 20) -> bytes:
+        """The bytes of a file on the phone; see `transfer.pull`."""
+        return transfer.pull(self, path, limit_bytes)
+
     def sha256(self, path: str) -> str:
         """The hash of a file on the phone, computed there."""
         return transfer.sha256_on_device(self, path)

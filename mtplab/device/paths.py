@@ -8,5 +8,8 @@ TOKEN_RUNNER = f"{TMP}/mtplab-runner"
 WORK_DIR = f"{TMP}/mtplab"
 MODELS_DIR = f"{WORK_DIR}/models"
 INPUTS_DIR = f"{WORK_DIR}/inputs"
+BIN_DIR = f"{WORK_DIR}/bin"
+DELEGATE_CACHE_DIR = f"{WORK_DIR}/delegate-cache"
+OUTPUTS_DIR = f"{WORK_DIR}/outputs"
 
 AICORE_PACKAGE = "com.google.android.aicore"

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import posixpath
+import re
+from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import msgspec
 
 from mtplab.device import paths
+from mtplab.device.binaries import Tool
 from mtplab.device.errors import CommandFailed
 
+Requested = Literal["cpu", "gpu", "npu"]
+ACCELERATORS: tuple[Requested, ...] = ("cpu", "gpu", "npu")
 MIN_WARMUP_RUNS, MIN_RUNS = 10, 50
 
 
@@ -21,31 +27,61 @@ class InputFile(msgspec.Struct, frozen=True):
 
 
 class BenchmarkOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of TensorFlow Lite's `benchmark_model` (flags of its README).
+    """One run of either benchmark tool (flags: LiteRT's tflite/tools/benchmark and litert/tools).
 
     The counts rule, not the clock: the minimum times are zero and `max_secs` only ends a run that hangs, so a log
     with fewer runs than asked was cut short. `inputs` must name every input of the signature, in its order, or be
     empty (then the tool feeds random bytes, which is no measurement of a model with positions and masks).
+    `cache_token` names the compiled form of one graph in `cache_dir`; without both, every start is a cold one.
     """
 
     graph: str
+    requested: Requested = "cpu"
     signature: str | None = None
     threads: int = 4
     warmup_runs: int = MIN_WARMUP_RUNS
     runs: int = MIN_RUNS
     max_secs: float = 300.0
-    use_gpu: bool = False
-    use_xnnpack: bool | None = None
-    gpu_precision_loss_allowed: bool | None = None
+    gpu_precision: Literal["fp16", "fp32"] | None = None
     require_full_delegation: bool = False
     inputs: tuple[InputFile, ...] = ()
     op_profiling: bool = False
     core_mask: str | None = None
-    binary: str = paths.BENCHMARK_MODEL
+    cache_dir: str | None = None
+    cache_token: str | None = None
+    dispatch_dir: str | None = None
+    output_file: str | None = None
 
 
-def benchmark_command(options: BenchmarkOptions) -> list[str]:
-    """The argument list (unquoted: `Link` quotes it). CommandFailed if the options cannot be measured with."""
+class BenchmarkCommand(msgspec.Struct, frozen=True):
+    """An argument list (unquoted: `Link` quotes it) and what was wished for but is no flag of this tool."""
+
+    words: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+    real_inputs: bool = False
+
+
+def benchmark_command(options: BenchmarkOptions, tool: Tool | None = None) -> BenchmarkCommand:
+    """The command for the tool at hand, with flags that it knows; a Tool of its own kind where none is given.
+
+    CommandFailed if the options cannot be measured with, or the tool cannot ask for the accelerator at all.
+    """
+    tool = tool or Tool()
+    _check(options, tool)
+    litert = tool.kind == "benchmark_litert_model"
+    wishes = [*_common(options), *(_litert(options) if litert else _classic(options))]
+    known = [wish for wish in wishes if wish.needed or tool.knows(wish.flag)]
+    left_out = tuple(dict.fromkeys(wish.flag for wish in wishes if wish not in known))
+    # Given in part, inputs would be refused: all their flags or none.
+    if any(flag.startswith("input_layer") for flag in left_out):
+        known = [wish for wish in known if not wish.flag.startswith("input_layer")]
+    words = [f"--{wish.flag}={wish.value}" for wish in known]
+    before = [*_libraries(options, tool), *_affinity(options.core_mask)]
+    real = any(wish.flag == "input_layer_value_files" for wish in known)
+    return BenchmarkCommand((*before, tool.path, *words), left_out, real)
+
+
+def _check(options: BenchmarkOptions, tool: Tool) -> None:
     if options.warmup_runs < MIN_WARMUP_RUNS or options.runs < MIN_RUNS:
         raise CommandFailed(
             f"benchmark_model needs at least {MIN_WARMUP_RUNS} warm-up runs and {MIN_RUNS} runs to be evidence: "
@@ -53,40 +89,90 @@ def benchmark_command(options: BenchmarkOptions) -> list[str]:
         )
     if options.threads < 1:
         raise CommandFailed(f"benchmark_model needs at least one thread, not {options.threads}.")
-    flags = [
-        f"--graph={options.graph}",
-        f"--num_threads={options.threads}",
-        f"--warmup_runs={options.warmup_runs}",
-        "--warmup_min_secs=0",
-        f"--num_runs={options.runs}",
-        "--min_secs=0",
-        f"--max_secs={options.max_secs:g}",
-        f"--use_gpu={_boolean(options.use_gpu)}",
-    ]
+    if options.core_mask is not None and not re.fullmatch(r"[0-9a-fA-F]{1,16}", options.core_mask):
+        raise CommandFailed(f"A core mask is a hexadecimal number such as f0, not {options.core_mask!r}.")
+    asks = {"npu": "use_npu", "gpu": "use_gpu", "cpu": ""}[options.requested]
+    if asks and (not tool.knows(asks) or (asks == "use_npu" and tool.kind != "benchmark_litert_model")):
+        raise CommandFailed(
+            f"{tool.path} has no --{asks}, so it cannot ask the {options.requested.upper()}: "
+            "give LiteRT's benchmark_litert_model with --benchmark-binary, or leave that accelerator out."
+        )
+
+
+class _Wish(msgspec.Struct, frozen=True):
+    """A flag; one that is needed is given even to a tool that did not tell it, and the log shows what came of it."""
+
+    flag: str
+    value: str
+    needed: bool = False
+
+
+def _common(options: BenchmarkOptions) -> Iterator[_Wish]:
+    yield _Wish("graph", options.graph, True)
+    yield _Wish("num_threads", str(options.threads), True)
+    yield _Wish("warmup_runs", str(options.warmup_runs), True)
+    yield _Wish("warmup_min_secs", "0", True)
+    yield _Wish("num_runs", str(options.runs), True)
+    yield _Wish("min_secs", "0", True)
+    yield _Wish("max_secs", f"{options.max_secs:g}", True)
+    yield _Wish("use_gpu", _boolean(options.requested == "gpu"), True)
     if options.signature is not None:
-        flags.append(f"--signature_to_run_for={options.signature}")
-    for flag, value in (
-        ("use_xnnpack", options.use_xnnpack),
-        ("gpu_precision_loss_allowed", options.gpu_precision_loss_allowed),
-        ("require_full_delegation", options.require_full_delegation or None),
-        ("enable_op_profiling", options.op_profiling or None),
-    ):
-        if value is not None:
-            flags.append(f"--{flag}={_boolean(value)}")
-    return [*_affinity(options.core_mask), options.binary, *flags, *_input_flags(options.inputs)]
+        yield _Wish("signature_to_run_for", options.signature, True)
+    if options.require_full_delegation:
+        yield _Wish("require_full_delegation", "true", True)
+    yield from _input_wishes(options.inputs)
+    if options.output_file is not None:
+        yield _Wish("output_filepath", options.output_file)
 
 
-def _input_flags(inputs: Sequence[InputFile]) -> list[str]:
+def _classic(options: BenchmarkOptions) -> Iterator[_Wish]:
+    yield _Wish("use_xnnpack", _boolean(options.requested == "cpu"))
+    if options.requested == "gpu":
+        if options.gpu_precision is not None:
+            yield _Wish("gpu_precision_loss_allowed", _boolean(options.gpu_precision == "fp16"))
+        if options.cache_dir and options.cache_token:
+            yield _Wish("delegate_serialize_dir", options.cache_dir)
+            yield _Wish("delegate_serialize_token", options.cache_token)
+    if options.op_profiling:
+        yield _Wish("enable_op_profiling", "true")
+
+
+def _litert(options: BenchmarkOptions) -> Iterator[_Wish]:
+    # Left on, the CPU would be beside every other accelerator, and a missing library would measure it in silence.
+    yield _Wish("use_cpu", _boolean(options.requested == "cpu"), True)
+    if options.requested == "npu":
+        yield _Wish("use_npu", "true", True)
+        if options.dispatch_dir:
+            yield _Wish("dispatch_library_path", options.dispatch_dir, True)
+        if options.cache_dir:
+            yield _Wish("compiler_cache_path", options.cache_dir)
+    if options.requested == "gpu":
+        if options.gpu_precision is not None:
+            yield _Wish("allow_fp16", _boolean(options.gpu_precision == "fp16"))
+        if options.cache_dir and options.cache_token:
+            yield _Wish("gpu_serialization_dir", options.cache_dir)
+            yield _Wish("gpu_model_cache_key", options.cache_token)
+    if options.op_profiling:
+        yield _Wish("use_profiler", "true")
+
+
+def _input_wishes(inputs: Sequence[InputFile]) -> Iterator[_Wish]:
     if not inputs:
-        return []
+        return
     for given in inputs:
         if any(mark in given.path for mark in ",:") or "," in given.name:
             raise CommandFailed(f"benchmark_model cannot read {given.name!r} from {given.path!r}: no , or : there.")
-    return [
-        "--input_layer=" + ",".join(given.name for given in inputs),
-        "--input_layer_shape=" + ":".join(",".join(map(str, given.shape)) for given in inputs),
-        "--input_layer_value_files=" + ",".join(f"{_escaped(given.name)}:{given.path}" for given in inputs),
-    ]
+    yield _Wish("input_layer", ",".join(given.name for given in inputs))
+    yield _Wish("input_layer_shape", ":".join(",".join(map(str, given.shape)) for given in inputs))
+    yield _Wish("input_layer_value_files", ",".join(f"{_escaped(given.name)}:{given.path}" for given in inputs))
+
+
+def _libraries(options: BenchmarkOptions, tool: Tool) -> list[str]:
+    """LiteRT loads its accelerators from libraries, which lie beside the program or where the dispatch library is."""
+    if tool.kind != "benchmark_litert_model" or options.requested == "cpu":
+        return []
+    folders = dict.fromkeys(filter(None, [posixpath.dirname(tool.path), options.dispatch_dir, paths.TMP]))
+    return ["env", f"LD_LIBRARY_PATH={':'.join(folders)}"]
 
 
 def _escaped(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Copies files to the phone through adbutils' sync, with progress, cancel, and proof by hash that they arrived."""
+"""Copies files through adbutils' sync: to the phone with progress, cancel and proof by hash, and back from it."""
 
 from __future__ import annotations
 
@@ -298,3 +298,16 @@ def push(
     """Copy one file; see `push_all`. `on_progress(done, total)` in bytes."""
     told = (lambda at: on_progress(at.done, at.total)) if on_progress is not None else None
     return push_all(link, [(src, dst)], told, cancel, mode, attempts)[0]
+
+
+def pull(link: Link, path: str, limit_bytes: int) -> bytes:
+    """The bytes of a file on the phone; CommandFailed where it refuses, or the file is longer than the limit."""
+    from mtplab.device.link import translated
+
+    data = bytearray()
+    with translated(link.serial, f"reading {path}"):
+        for piece in link.server.client().device(link.serial).sync.iter_content(path):
+            data += piece
+            if len(data) > limit_bytes:
+                raise CommandFailed(f"{path} on {link.serial} has more than {limit_bytes / 1e6:g} MB, so not read.")
+    return bytes(data)

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from mtplab.engine.errors import EngineError
-from mtplab.engine.options import STAGES, EngineOptions, RunOptions, check_scenario
+from mtplab.engine.options import GPU_PRECISIONS, STAGES, EngineOptions, RunOptions, check_scenario
 from mtplab.session import events as ev
 from mtplab.session.events import Event
 
@@ -32,6 +32,7 @@ class Narrator:
         self._terminal = sys.stderr.isatty()
         self._open_line = False
         self._told = 0.0
+        self._verdicts: dict[str, str] = {}
 
     def __call__(self, event: Event) -> None:
         """Tell one event; that nobody reads stderr any more is no reason to lose a measurement."""
@@ -46,7 +47,9 @@ class Narrator:
         elif isinstance(event, ev.StageProgress):
             self._progress(event)
         elif isinstance(event, ev.VerdictReached) and not event.provisional:
-            self._line(f"    {event.graph} asked {event.requested}: {event.verdict}")
+            if self._verdicts.get(event.log) != event.verdict:  # told again, it has only gained a finding
+                self._verdicts[event.log] = event.verdict
+                self._line(f"    {event.graph} asked {event.requested}: {event.verdict}")
         elif isinstance(event, ev.Message):
             self._line(f"  ! {event.text}" if event.level != "info" else f"    {event.text}")
         elif isinstance(event, ev.LinkChanged) and event.state in ("lost", "returned"):
@@ -87,6 +90,17 @@ class Narrator:
 @click.option("--output-limit", default=48, show_default=True, type=click.IntRange(2, 400), help="Tokens per prompt.")
 @click.option("--prompts", default="demo", show_default=True, help="Prompt set by name, or a JSON Lines file.")
 @click.option("--rounds", default=5, show_default=True, type=click.IntRange(5, 100), help="Rounds per configuration.")
+@click.option("--accelerators", default="cpu,gpu", show_default=True, metavar="cpu,gpu,npu",
+              help="What the bench asks of every graph.")  # fmt: skip
+@click.option("--bench-rounds", default=2, show_default=True, type=click.IntRange(1, 100),
+              help="Benchmark processes of every graph on every accelerator.")  # fmt: skip
+@click.option("--benchmark-binary", type=click.Path(exists=True, dir_okay=False, resolve_path=True),
+              help="A benchmark_model of this computer to push, in place of the phone's.")  # fmt: skip
+@click.option("--gpu-precision", type=click.Choice(GPU_PRECISIONS), help="Default: the tool's own.")
+@click.option("--dispatch-dir", metavar="DIR", help="Where the NPU's dispatch library lies on the phone.")
+@click.option("--core-mask", metavar="HEX", help="Cores the phone may use, such as f0; part of the policy.")
+@click.option("--check-numerics", is_flag=True, help="Compare the accelerators' outputs with the CPU's.")
+@click.option("--op-profile", is_flag=True, help="Profile every graph's operations in runs of their own.")
 @click.option("--standin", "standin", is_flag=False, flag_value="normal", default=None, metavar="[SCENARIO]",
               help="Use the stand-in Pixel (SIMULATED) instead of a phone.")  # fmt: skip
 @click.option("--standin-speed", default=1.0, hidden=True, type=float)
@@ -102,7 +116,7 @@ class Narrator:
               "brightness, battery_saver, airplane_mode.")  # fmt: skip
 @click.option("--prepare-required", is_flag=True, help="Measure nothing where one of them cannot be set.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON value on stdout, nothing else.")
-def run_command(as_json: bool, cool_down: float, **given: Any) -> int:
+def run_command(as_json: bool, cool_down: float, accelerators: str, **given: Any) -> int:
     """Freeze, export, align, quantise, push, bench, measure and conclude; leaves a session.
 
     Exit codes: 0 fine; 1 usage; 2 not ready; 3 the requested accelerator did not (fully) run; 4 failed or crashed;
@@ -119,7 +133,8 @@ def run_command(as_json: bool, cool_down: float, **given: Any) -> int:
     options = EngineOptions(**engine_given)
     try:
         check_scenario(options.standin)
-        wanted = RunOptions(cooldown_timeout_s=cool_down, **given)
+        asked = tuple(part.strip() for part in accelerators.split(",") if part.strip())
+        wanted = RunOptions(cooldown_timeout_s=cool_down, accelerators=asked, **given)
         check_run(wanted)
         engine = Engine(options, listen=Narrator())
         began = time.monotonic()

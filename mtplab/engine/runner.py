@@ -19,7 +19,7 @@ from mtplab.device.prepare import names_of
 from mtplab.engine.care import PhoneCare
 from mtplab.engine.core import Recorder
 from mtplab.engine.errors import EngineError
-from mtplab.engine.options import BOUNDS, HEADS, MEASURING, STAGES, RunOptions, recipe_names
+from mtplab.engine.options import BOUNDS, HEADS, MEASURING, STAGES, RunOptions, check_bench, recipe_names
 from mtplab.engine.phone import Phone
 from mtplab.model.prompts import load_prompts
 from mtplab.pipeline.cache import Store
@@ -71,6 +71,7 @@ def check_run(options: RunOptions) -> tuple[list[str], RunParameters]:
         names_of(options.prepare)
     except ValueError as error:
         raise EngineError(str(error), 1) from None
+    check_bench(options)
     prompts = _refused(lambda: load_prompts(options.prompts))
     policy = Policy(
         temperature=0.0,
@@ -79,6 +80,7 @@ def check_run(options: RunOptions) -> tuple[list[str], RunParameters]:
         prompt_set=options.prompts,
         prompt_set_sha256=prompts.sha256,
         threads=options.threads,
+        core_mask=options.core_mask,
     )
     parameters = RunParameters(
         model=options.model,
@@ -201,6 +203,8 @@ class PipelineRun:
         except StageCancelled:
             status, seconds, reason = "cancelled", time.monotonic() - began, "cancelled"
         except (StageFailed, PipelineError, DeviceError) as error:
+            if isinstance(error, StageFailed) and error.figures:
+                self._report(name, error.figures, "")
             status, seconds, reason = "failed", time.monotonic() - began, str(error)
         except Exception as error:  # noqa: BLE001 - a fault in one stage must end the run with a word, not hang it
             status, seconds = "failed", time.monotonic() - began

@@ -83,6 +83,11 @@ def verdict_line(verdict: VerdictRecord) -> str:
     return f" {glyph} {verdict.graph:<24} asked {verdict.requested:<5} → {word}{nodes}{proof}"
 
 
+def finding_lines(verdict: VerdictRecord) -> list[str]:
+    """What is worth knowing beside the verdict, a line each."""
+    return [f"     note: {clean_text(finding, 400)}" for finding in verdict.findings]
+
+
 def identity_lines(record: SessionRecord) -> list[str]:
     """The five metadata (R21); what is unknown is said to be."""
     identity = record.identity
@@ -142,7 +147,9 @@ def session_text(record: SessionRecord, path: Path | None = None, notes: Sequenc
         lines += ["Stages", *[stage_line(s) for s in record.stages], ""]
     if record.verdicts:
         lines += [f"Delegates: {(worst_verdict(record) or 'unknown').upper()}"]
-        lines += [verdict_line(v) for v in record.verdicts] + [""]
+        for verdict in record.verdicts:
+            lines += [verdict_line(verdict), *finding_lines(verdict)]
+        lines.append("")
     if record.configurations:
         gamma = record.identity.gamma
         policy = record.policy

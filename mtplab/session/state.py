@@ -152,8 +152,17 @@ class LabState:
 
     @property
     def verdicts(self) -> list[ev.VerdictReached]:
-        """The newest verdict of every log, in the order the logs began."""
-        return [log.verdict for log in self.logs.values() if log.verdict is not None]
+        """The newest verdict of every log, in the order the logs began.
+
+        A repeat that says what an earlier log of the same graph and accelerator said takes that one's place; one
+        that says something else stands beside it.
+        """
+        newest: dict[tuple[str, str, str], ev.VerdictReached] = {}
+        for verdict in (log.verdict for log in self.logs.values() if log.verdict is not None):
+            key = (verdict.graph, verdict.requested, standing(verdict))
+            newest.pop(key, None)
+            newest[key] = verdict
+        return list(newest.values())
 
     @property
     def elapsed_s(self) -> float:

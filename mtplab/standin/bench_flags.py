@@ -9,7 +9,9 @@ from mtplab.standin.settings import HERE, read_toml
 
 
 class FlagError(Exception):
-    """A value a flag cannot take."""
+    """A value a flag cannot take; `usage` is the list of flags that the tool then prints."""
+
+    usage = ""
 
 
 @dataclass(frozen=True)
@@ -52,17 +54,35 @@ def parse(arguments: list[str], file: str = "benchmark_flags.toml") -> Flags:
         if not word.startswith("--") or name not in kinds:
             unknown.append(word)
             continue
-        values[name] = _convert(kinds[name], text if equals else "true", word)
+        try:
+            values[name] = _convert(kinds[name], name, text if equals else "true", word)
+        except FlagError as error:
+            error.usage = _usage(table)
+            raise
         given.add(name)
     return Flags(values, frozenset(given), tuple(unknown), table)
 
 
-def _convert(kind: str, text: str, word: str) -> Any:
+def _usage(rows: tuple[dict[str, Any], ...]) -> str:
+    """The list of flags in the form of tflite/tools/command_line_flags.cc."""
+    table = {row["name"]: row for row in rows}
+    names = {name: f"--{name}={show(row['default'])}" for name, row in table.items()}
+    width = max(map(len, names.values()))
+    kinds = {"int": "int32", "str": "string"}
+    lines = []
+    for name, row in table.items():
+        kind = kinds.get(row["type"], row["type"])
+        lines.append(f"\t{names[name]:<{width}}\t{kind:<6}\toptional\t{row['label'].rstrip('.').lower()}")
+    return "\n".join(["usage: benchmark_model <flags>", "Flags:", *lines])
+
+
+def _convert(kind: str, name: str, text: str, word: str) -> Any:
+    failed = FlagError(f"Failed to parse flag '{name}' against argv '{word}'")
     if kind == "bool":
         if text not in ("true", "1", "false", "0"):
-            raise FlagError(f"Failed to parse flag: {word}")
+            raise failed
         return text in ("true", "1")
     try:
         return {"int": int, "float": float, "str": str}[kind](text)
     except ValueError:
-        raise FlagError(f"Failed to parse flag: {word}") from None
+        raise failed from None

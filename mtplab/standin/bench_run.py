@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
 
 from mtplab.standin import bench_flags, bench_stats
@@ -94,6 +96,12 @@ class HostRun:
         os.write(TOOL, b"\n")
         return times_us
 
+    def save_outputs(self, graph: Graph, path: str) -> None:
+        """All outputs one after the other as raw bytes; like the tool, silent about a file it cannot write."""
+        with contextlib.suppress(OSError), Path(path).open("wb") as file:
+            for tensor in graph.outputs:
+                file.write(self._inner.GetTensor(tensor, graph.index).tobytes())
+
     def _once(self, graph: Graph) -> float:
         for tensor, values in self._inputs:  # the arena may have reused their memory
             self._inner.SetTensor(tensor, values, graph.index)
@@ -122,7 +130,8 @@ def _status(work: Callable[[list[str]], None]) -> int:
         say(RUNTIME, "ERROR", f"the stand-in runs models with LiteRT ({error}): pip install 'mtplab[pipeline]'")
         return 1
     except bench_flags.FlagError as error:
-        say(RUNTIME, "ERROR", str(error))
+        for line in (str(error), error.usage, "Benchmarking failed."):
+            say(RUNTIME, "ERROR", line)
         return 1
     except Failure:
         say(RUNTIME, "ERROR", "Benchmarking failed.")

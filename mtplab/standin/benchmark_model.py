@@ -63,6 +63,8 @@ class Benchmark:
         runs = self._host.series(graph, flags["num_runs"], flags["min_secs"])
         for line in bench_stats.closing_lines(init_us, warm, runs, start_memory, init_memory, monitor):
             say(TOOL, "INFO", line)
+        if flags["output_filepath"]:
+            self._host.save_outputs(graph, flags["output_filepath"])
 
     # --- loading
 

@@ -1,211 +1,287 @@
-"""Bench: run every signature on the phone, asked for CPU and asked for GPU, and read the log as it comes."""
+"""Bench: run every signature on the phone, on the CPU and on each accelerator asked for, and read the logs live."""
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from mtplab.benchlog.reader import LogReader
-from mtplab.benchlog.reading import Reading
+from mtplab.benchlog.reading import Finding, Reading
+from mtplab.device import paths
+from mtplab.device.binaries import Tool, look_at, push_binary
 from mtplab.device.errors import DeviceError
-from mtplab.device.tools import BenchmarkOptions, InputFile, benchmark_command
-from mtplab.pipeline.device_stage import DeviceContext, Outcome, StageCancelled, StageFailed
+from mtplab.device.npu import read_count
+from mtplab.device.tools import BenchmarkCommand, BenchmarkOptions, InputFile, Requested, benchmark_command
+from mtplab.pipeline.device_stage import DeviceContext, Outcome, StageFailed
+from mtplab.pipeline.stages.bench_findings import (
+    compare_outputs,
+    compare_times,
+    initialisations,
+    same_time_text,
+    weigh_npu_count,
+)
+from mtplab.pipeline.stages.bench_log import Followed, Job, follow
 from mtplab.session import events as ev
-from mtplab.session.text import clean_text
 
-ACCELERATORS = ("cpu", "gpu")
-# A graph whose GPU time lies this near its CPU time is worth a word, whatever the log claims.
-SAME_TIME = 0.10
-
-
-class Job(msgspec.Struct, frozen=True):
-    """One process of `benchmark_model`: which artefact, which signature, asked of which accelerator."""
-
-    artefact: str
-    signature: str
-    requested: str
-
-    @property
-    def graph(self) -> str:
-        """The name under which people see it."""
-        return f"{self.artefact}/{self.signature}"
+_ROW_FIGURES = (
+    "verdict", "reason", "delegated_nodes", "total_nodes", "partitions", "inference_avg_us", "inference_median_us",
+    "inference_std_us", "inference_p5_us", "inference_p95_us", "inference_runs", "warmup_runs", "init_us", "first_us",
+    "cold_init", "peak_memory_bytes", "exit_code",
+)  # fmt: skip
+_PROFILE_ROWS = 20
 
 
-def jobs(signatures: dict[str, list[str]]) -> list[Job]:
-    """CPU and GPU alternate, so that heat that builds up meets both alike; each has a process of its own."""
+def jobs(signatures: dict[str, list[str]], accelerators: Sequence[Requested], rounds: int) -> list[Job]:
+    """Accelerators alternate on every graph, and turn about in every other round, so that heat meets all alike.
+
+    Each job has a process of its own: a failed attempt at an accelerator slows what the same process does later.
+    """
     return [
-        Job(artefact, signature, accelerator)
+        Job(artefact, signature, accelerator, number)
+        for number in range(rounds)
         for artefact, names in signatures.items()
         for signature in names
-        for accelerator in ACCELERATORS
+        for accelerator in (accelerators if number % 2 == 0 else tuple(reversed(accelerators)))
     ]
 
 
 def run(context: DeviceContext) -> Outcome:
     """Bench every signature of the pushed graphs; a log with fewer runs than asked fails the stage."""
-    exported = context.figures["export"]
-    todo = jobs({"head": exported["head_signatures"], "backbone": exported["backbone_signatures"]})
-    began = time.monotonic()
-    rows: list[dict[str, Any]] = []
-    for index, job in enumerate(todo):
-        context.check_cancelled()
-        context.progress("bench", index, len(todo), "logs", f"{job.graph} on {job.requested}", began)
-        rows.append(_bench(context, index, job))
-    context.progress("bench", len(todo), len(todo), "logs")
-    _refuse_short_runs(rows, context.options.bench_runs)
-    return Outcome({"runs": rows, "same_time": _same_times(context, rows)}, _summary(rows))
+    return _Bench(context).run()
 
 
-def _bench(context: DeviceContext, index: int, job: Job) -> dict[str, Any]:
-    options = BenchmarkOptions(
-        graph=context.pushed[job.artefact],
-        signature=job.signature,
-        threads=context.options.threads,
-        warmup_runs=context.options.warmup_runs,
-        runs=context.options.bench_runs,
-        use_gpu=job.requested == "gpu",
-        use_xnnpack=job.requested == "cpu",
-        inputs=_inputs(context, job),
-    )
-    command = benchmark_command(options)
-    log = f"bench-{index:02d}"
-    file = f"{log}-{job.artefact}-{job.signature}-{job.requested}.txt"
-    where = f"logs/{context.logs.name}/{file}"
-    t, told = time.monotonic(), shlex.join(command)
-    context.post(ev.LogOpened(t=t, log=log, graph=job.graph, requested=job.requested, command=told, file=where))
-    reading = _read(context, job, log, file, command)
+class _Bench:
+    """One pass of the stage: the tool, the rows so far, and the verdicts as they were told."""
+
+    def __init__(self, context: DeviceContext) -> None:
+        self._context, self._options = context, context.options
+        self._rows: list[dict[str, Any]] = []
+        self._told: dict[str, ev.VerdictReached] = {}
+        self._left_out: set[str] = set()
+        self._cache_dir = f"{paths.DELEGATE_CACHE_DIR}/{context.logs.name}"
+        self._output_dir = f"{paths.OUTPUTS_DIR}/{context.logs.name}"
+
+    def run(self) -> Outcome:
+        context, options = self._context, self._options
+        self._tool = self._find_tool()
+        todo = self._todo()
+        for job in todo:
+            self._command(job)  # what this tool cannot be asked is refused before anything runs
+        began = time.monotonic()
+        try:
+            context.link.run(["mkdir", "-p", self._cache_dir, self._output_dir], check=True)
+            for index, job in enumerate(todo):
+                context.check_cancelled()
+                context.progress("bench", index, len(todo), "logs", f"{job.graph} on {job.requested}", began)
+                self._rows.append(self._bench(index, job))
+            context.progress("bench", len(todo), len(todo), "logs")
+            numerics = self._numerics()
+        finally:
+            with contextlib.suppress(DeviceError):
+                context.link.run(["rm", "-rf", self._cache_dir, self._output_dir])
+        comparisons = compare_times(self._rows)
+        self._doubt(comparisons, numerics)
+        figures = {
+            "tool": _tool_figures(self._tool, self._left_out),
+            "runs": self._rows,
+            "comparisons": comparisons,
+            "initialisation": initialisations(self._rows),
+            "numerics": numerics,
+        }
+        short = short_run(self._rows, options.bench_runs, options.warmup_runs)
+        if short is not None:
+            raise StageFailed(short, figures)
+        return Outcome(figures, self._summary())
+
+    # -- what to run ----------------------------------------------------------
+    def _find_tool(self) -> Tool:
+        """The binary named on the host, pushed by its hash, or the one on the phone; looked at before it runs."""
+        context, given = self._context, self._options.benchmark_binary
+        path = push_binary(context.link, Path(given)) if given else paths.BENCHMARK_MODEL
+        tool = look_at(context.link, path, simulated=context.simulated)
+        kind = tool.kind or "a tool that does not tell its flags, run as benchmark_model"
+        text = f"{tool.path}: {kind}, {tool.machine or 'a script'}, sha256 {(tool.sha256 or '')[:12]}, {tool.origin}"
+        unknown = tool.release is None and not context.simulated
+        context.post(ev.Message(t=time.monotonic(), text=text, level="warning" if unknown else "info"))
+        return tool
+
+    def _todo(self) -> list[Job]:
+        exported = self._context.figures["export"]
+        signatures = {"head": exported["head_signatures"], "backbone": exported["backbone_signatures"]}
+        todo = jobs(signatures, self._options.accelerators, self._options.bench_rounds)
+        if self._options.op_profile:  # in processes of their own: the profiler costs time
+            todo += [msgspec.structs.replace(job, purpose="profiled") for job in todo if job.round == 0]
+        return todo
+
+    def _command(self, job: Job) -> BenchmarkCommand:
+        options, pushed = self._options, self._context.pushed
+        graph = pushed[job.artefact]
+        content = graph.rpartition("-")[2].removesuffix(".tflite")
+        timed = job.purpose == "timed"
+        command = benchmark_command(
+            BenchmarkOptions(
+                graph=graph,
+                requested=job.requested,
+                signature=job.signature,
+                threads=options.threads,
+                warmup_runs=options.warmup_runs,
+                runs=options.bench_runs,
+                gpu_precision=options.gpu_precision,
+                inputs=self._inputs(job),
+                op_profiling=not timed,
+                core_mask=options.core_mask,
+                cache_dir=self._cache_dir if timed else None,
+                cache_token=f"{job.artefact}-{job.signature}-{content}",
+                dispatch_dir=options.dispatch_dir,
+                output_file=self._output(job) if options.check_numerics and timed else None,
+            ),
+            self._tool,
+        )
+        self._left_out.update(command.left_out)
+        return command
+
+    def _inputs(self, job: Job) -> tuple[InputFile, ...]:
+        """Real inputs of this signature, in its own order, from where the push stage brought them."""
+        rows = self._context.figures["acceptance"]["bench_inputs"][job.graph]
+        return tuple(
+            InputFile(row["name"], tuple(row["shape"]), self._context.pushed[row["artefact"]]) for row in rows
+        )
+
+    def _output(self, job: Job) -> str:
+        return f"{self._output_dir}/{job.artefact}-{job.signature}-{job.requested}.bin"
+
+    # -- running --------------------------------------------------------------
+    def _bench(self, index: int, job: Job) -> dict[str, Any]:
+        context = self._context
+        command = self._command(job)
+        count = read_count(context.link) if job.requested == "npu" else None
+
+        def revise(reading: Reading) -> Reading:
+            if count is not None:
+                reading = weigh_npu_count(reading, count, read_count(context.link))
+            if command.real_inputs or reading.verdict in ("failed", "crash"):
+                return reading
+            text = "this tool took no inputs and ran on random bytes: its times are not those of real positions"
+            return msgspec.structs.replace(
+                reading, findings=(*reading.findings, Finding(None, text, "random-inputs"))
+            )
+
+        followed = follow(context, job, f"bench-{index:02d}", command.words, revise)
+        self._told[followed.log] = followed.told
+        return self._row(job, followed, command)
+
+    def _row(self, job: Job, followed: Followed, command: BenchmarkCommand) -> dict[str, Any]:
+        reading = followed.reading
+        row: dict[str, Any] = {
+            "graph": job.graph,
+            "requested": job.requested,
+            "round": job.round,
+            "purpose": job.purpose,
+            "log": followed.log,
+            "command": shlex.join(command.words),
+            **{name: getattr(reading, name) for name in _ROW_FIGURES},
+            "evidence": reading.evidence[0].text if reading.evidence else None,
+            "findings": [finding.text for finding in reading.findings],
+            "seconds": round(followed.seconds, 3),
+            "proof": followed.proof,
+            "real_inputs": command.real_inputs,
+            "clocks": clocks_text(self._context.heat()),
+        }
+        if job.purpose == "profiled":
+            ops = sorted(reading.op_profile, key=lambda op: -op.avg_ms)[:_PROFILE_ROWS]
+            row["op_profile"] = msgspec.to_builtins(ops)
+        return row
+
+    # -- what the logs say together ---------------------------------------------
+    def _numerics(self) -> list[dict[str, Any]]:
+        """Outputs of each accelerator against the CPU's, where asked for and where the tool can write them."""
+        if not self._options.check_numerics:
+            return []
+        found = []
+        link = self._context.link
+        for row in self._rows:
+            if row["requested"] == "cpu" or row["round"] or row["purpose"] != "timed":
+                continue
+            artefact, _, signature = row["graph"].partition("/")
+            try:
+                cpu, other = (
+                    link.pull(self._output(Job(artefact, signature, requested)))
+                    for requested in ("cpu", row["requested"])
+                )
+                result = compare_outputs(cpu, other)
+            except DeviceError as error:
+                result = {"values": None, "not_finite": None, "relative": None, "text": None, "reason": str(error)}
+            found.append({"graph": row["graph"], "requested": row["requested"], "log": row["log"], **result})
+        return found
+
+    def _doubt(self, comparisons: list[dict[str, Any]], numerics: list[dict[str, Any]]) -> None:
+        """Put findings that need several logs beside the verdicts they are about."""
+        for comparison in comparisons:
+            text = same_time_text(comparison, self._rows, self._context.simulated)
+            comparison["text"] = text
+            if text is not None:
+                self._add_finding(comparison["graph"], comparison["requested"], text, self._context.simulated)
+        for result in numerics:
+            if result["text"] is not None:
+                self._add_finding(result["graph"], result["requested"], result["text"], False)
+
+    def _add_finding(self, graph: str, requested: str, text: str, quiet: bool) -> None:
+        now = time.monotonic()
+        for row in self._rows:
+            if (row["graph"], row["requested"]) == (graph, requested):
+                row["findings"].append(text)
+                told = self._told[row["log"]]
+                self._told[row["log"]] = msgspec.structs.replace(told, t=now, findings=[*told.findings, text])
+                self._context.post(self._told[row["log"]])
+        if not quiet:
+            self._context.post(ev.Message(t=now, text=f"{graph} on {requested}: {text}", level="warning"))
+
+    def _summary(self) -> str:
+        parts = []
+        for accelerator in self._options.accelerators:
+            verdicts = sorted({row["verdict"] for row in self._rows if row["requested"] == accelerator})
+            parts.append(f"{accelerator}: {', '.join(verdicts)}")
+        return " · ".join(parts)
+
+
+def clocks_text(heat: ev.Heat | None) -> str | None:
+    """The clocks of a sample as `name current/maximum MHz`; None where none was read."""
+    known = [
+        f"{name} {now / 1e3:.0f}/{'?' if most is None else f'{most / 1e3:.0f}'} MHz"
+        for name, (now, most) in (heat.clocks_khz.items() if heat else ())
+        if now is not None
+    ]
+    return ", ".join(known) or None
+
+
+def _tool_figures(tool: Tool, left_out: set[str]) -> dict[str, Any]:
     return {
-        "graph": job.graph,
-        "requested": job.requested,
-        "verdict": reading.verdict,
-        "inference_avg_us": reading.inference_avg_us,
-        "inference_median_us": reading.inference_median_us,
-        "inference_std_us": reading.inference_std_us,
-        "inference_runs": reading.inference_runs,
-        "warmup_runs": reading.warmup_runs,
-        "init_us": reading.init_us,
-        "first_us": reading.first_us,
-        "exit_code": reading.exit_code,
+        "path": tool.path,
+        "kind": tool.kind,
+        "sha256": tool.sha256,
+        "machine": tool.machine,
+        "release": tool.release,
+        "origin": tool.origin,
+        "flags_told": bool(tool.flags),
+        "flags_left_out": sorted(left_out),
     }
 
 
-def _inputs(context: DeviceContext, job: Job) -> tuple[InputFile, ...]:
-    """Real inputs of this signature, in its own order, from where the push stage brought them."""
-    rows = context.figures["acceptance"]["bench_inputs"][job.graph]
-    return tuple(InputFile(row["name"], tuple(row["shape"]), context.pushed[row["artefact"]]) for row in rows)
-
-
-def _read(context: DeviceContext, job: Job, log: str, file: str, command: list[str]) -> Reading:
-    """Follow one log: onto the disk first, then through the reader, its verdict told whenever it changes."""
-    reader = LogReader(job.requested)
-    told: tuple[Any, ...] | None = None
-    count = 0
-    context.logs.mkdir(parents=True, exist_ok=True)
-    with (context.logs / file).open("w", encoding="utf-8", errors="replace") as spool:
-        try:
-            with context.link.stream(command) as stream, context.ended_by_cancel(stream):
-                for line in stream:
-                    spool.write(line.text + "\n")
-                    count += 1
-                    news = reader.feed(line.text)
-                    text, stream_name = clean_text(line.text), _stream(line.stream)
-                    context.post(ev.LogLine(t=line.t, log=log, n=count, text=text, stream=stream_name))
-                    if news:
-                        told = _tell(context, job, log, reader.verdict(), told, provisional=True)
-                exit_code = stream.wait(5.0)
-            context.explain_kill(stream, f"benchmark_model ({job.graph} on {job.requested})", exit_code)
-        except DeviceError as error:
-            if context.cancel.is_set():
-                raise StageCancelled from None
-            _tell(context, job, log, reader.verdict(), told, provisional=True)
-            raise StageFailed(f"The benchmark of {job.graph} on {job.requested} was cut off: {error}") from error
-    reading = reader.finish(exit_code)
-    _tell(context, job, log, reading, None, provisional=False)
-    return reading
-
-
-def _stream(name: str) -> Any:
-    return name if name in ("stdout", "stderr") else "merged"
-
-
-def _tell(
-    context: DeviceContext, job: Job, log: str, reading: Reading, told: tuple[Any, ...] | None, *, provisional: bool
-) -> tuple[Any, ...]:
-    """Post the verdict where it says something new; returns what has been told."""
-    news = (reading.verdict, reading.reason, reading.delegated_nodes, reading.total_nodes, provisional)
-    if news == told:
-        return news
-    context.post(verdict_event(job, log, reading, provisional))
-    if not provisional and reading.verdict not in ("full_delegate", "cpu_baseline"):
-        label = f"{job.graph} asked {job.requested}: {reading.verdict}"
-        context.post(ev.Marker(t=time.monotonic(), label=label, kind="verdict"))
-    return news
-
-
-def verdict_event(job: Job, log: str, reading: Reading, provisional: bool) -> ev.VerdictReached:
-    """A reading in the session's vocabulary."""
-    figures = {
-        name: getattr(reading, name)
-        for name in (
-            "init_us", "first_us", "warmup_avg_us", "warmup_runs", "inference_avg_us", "inference_min_us",
-            "inference_max_us", "inference_std_us", "inference_median_us", "inference_p95_us", "inference_runs",
-            "exit_code",
-        )
-    }  # fmt: skip
-    return ev.VerdictReached(
-        t=time.monotonic(),
-        log=log,
-        graph=job.graph,
-        requested=job.requested,
-        verdict=reading.verdict,
-        provisional=provisional,
-        complete=reading.complete,
-        delegated_nodes=reading.delegated_nodes,
-        total_nodes=reading.total_nodes,
-        partitions=reading.partitions,
-        reason=reading.reason,
-        cause=reading.cause,
-        cure=reading.cure,
-        evidence=[ev.Evidence(line=e.line, text=e.text, rule=e.rule) for e in reading.evidence],
-        findings=[f.text for f in reading.findings],
-        figures=figures,
-    )
-
-
-def _refuse_short_runs(rows: list[dict[str, Any]], asked: int) -> None:
-    """Runs are counted from the log, not from the flags: time limits cut them short."""
+def short_run(rows: list[dict[str, Any]], asked: int, warmup: int) -> str | None:
+    """The sentence about the first log with fewer runs than asked, counted from the log: time limits cut them."""
     for row in rows:
-        made = row["inference_runs"]
-        if row["verdict"] in ("failed", "crash") or (made is not None and made >= asked):
-            continue
-        seen = "no measured run" if made is None else f"{made} runs"
-        raise StageFailed(
-            f"The log of {row['graph']} on {row['requested']} shows {seen} where {asked} were asked for; "
-            "a time limit or the phone cut it short: read its log and run the stage again."
-        )
-
-
-def _same_times(context: DeviceContext, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Graphs whose GPU time is within noise of their CPU time: a finding beside the verdict, not a proof."""
-    found = []
-    times = {(row["graph"], row["requested"]): row["inference_median_us"] for row in rows}
-    for graph in {row["graph"] for row in rows}:
-        cpu, gpu = times.get((graph, "cpu")), times.get((graph, "gpu"))
-        if cpu and gpu and abs(gpu / cpu - 1) < SAME_TIME:
-            found.append({"graph": graph, "cpu_us": cpu, "gpu_us": gpu})
-    if found and not context.simulated:
-        names = ", ".join(f["graph"] for f in found)
-        text = f"GPU and CPU times are the same within {SAME_TIME:.0%} for {names}: an idling governor or a fallback."
-        context.post(ev.Message(t=time.monotonic(), text=text, level="warning"))
-    return sorted(found, key=lambda f: f["graph"])
-
-
-def _summary(rows: list[dict[str, Any]]) -> str:
-    parts = []
-    for accelerator in ACCELERATORS:
-        verdicts = sorted({row["verdict"] for row in rows if row["requested"] == accelerator})
-        parts.append(f"{accelerator}: {', '.join(verdicts)}")
-    return " · ".join(parts)
+        counts = ((row["warmup_runs"], warmup, "warm-up"), (row["inference_runs"], asked, "measured"))
+        for made, wanted, what in counts:
+            if row["verdict"] in ("failed", "crash") or (made is not None and made >= wanted):
+                continue
+            seen = f"no {what} run" if made is None else f"{made} {what} runs"
+            return (
+                f"The log of {row['graph']} on {row['requested']} shows {seen} where {wanted} were asked for; "
+                "a time limit or the phone cut it short: read its log and run the stage again."
+            )
+    return None

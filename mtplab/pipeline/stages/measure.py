@@ -86,6 +86,7 @@ def _token_runner(
             mtp=CONFIGURATIONS[slot.configuration],
             max_tokens=options.output_limit,
             threads=options.threads,
+            core_mask=options.core_mask,
             stop_ids=(END_OF_TEXT_ID,),
             run=f"{slot.configuration}-{slot.index}",
             binary=context.token_runner,
