@@ -71,14 +71,15 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @functools.cache
-def _known(path: Path = KNOWN_BINARIES) -> dict[str, dict[str, Any]]:
+def known_binaries(path: Path = KNOWN_BINARIES) -> dict[str, dict[str, Any]]:
+    """Programs of official releases by their sha256."""
     rows = tomllib.loads(path.read_text(encoding="utf-8")).get("binary", [])
-    return {str(row["sha256"]): row for row in rows if isinstance(row, dict) and "sha256" in row}
+    return {str(row["sha256"]): row for row in rows if re.fullmatch(r"[0-9a-f]{64}", str(row.get("sha256")))}
 
 
 def release_of(sha256: str | None) -> str | None:
     """The official release that a file of this hash belongs to, or None: unlisted is unverified, not suspect."""
-    row = _known().get(sha256 or "")
+    row = known_binaries().get(sha256 or "")
     return None if row is None else str(row.get("release") or "an official release")
 
 
@@ -145,10 +146,13 @@ def push_binary(link: Link, local: Path) -> str:
         with local.open("rb") as file:
             check_machine(machine_of(file, shown), phone_abis(link), shown)
             file.seek(0)
-            digest = hashlib.sha256(file.read()).hexdigest()
+            data = file.read()
     except OSError as problem:
         raise CommandFailed(f"{shown} cannot be read ({problem.strerror}): check the path.") from problem
-    return link.push(local, f"{paths.BIN_DIR}/benchmark_model-{digest[:12]}", mode=0o755).dst
+    # Only a name for people: which tool it is, its flags will tell.
+    name = "benchmark_litert_model" if b"benchmark_litert_model" in data else "benchmark_model"
+    digest = hashlib.sha256(data).hexdigest()
+    return link.push(local, f"{paths.BIN_DIR}/{name}-{digest[:12]}", mode=0o755).dst
 
 
 def look_at(link: Link, path: str, *, simulated: bool) -> Tool:

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import functools
-import re
 import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
 from mtplab.device import paths
+from mtplab.device.binaries import release_of
 from mtplab.device.readiness import Item, Status
 from mtplab.device.thermal import STATUS_NAMES
 
 if sys.version_info >= (3, 11):
-    import tomllib
+    pass
 else:
-    import tomli as tomllib
+    pass
 
 _SPACE_BYTES = 2_000_000_000
 _BATTERY_PERCENT = 30
 _SKIN_C = 37.0  # the gate people who measure on phones use
-_BINARIES = Path(__file__).with_name("binaries.toml")
 
 
 class KnownFact(Protocol):
@@ -142,9 +139,9 @@ def _program(seen: Seen, name: str, path: str, cure: str) -> Iterator[Item]:
         return
     yield _item(f"device.{name}", "pass", f"{path}, sha256 {str(digest)[:12]}…")
     identifier = f"device.{name}.origin"
-    known = known_binaries().get(str(digest))
-    if known is not None:
-        yield _item(identifier, "pass", str(known.get("release", "an official release")))
+    release = release_of(str(digest))
+    if release is not None:
+        yield _item(identifier, "pass", release)
     elif seen.value("simulated") is True:
         yield _item(identifier, "pass", "the stand-in's own program: what it gives is SIMULATED")
     else:
@@ -160,13 +157,6 @@ def _missing(seen: Seen, path: str) -> tuple[Status, str]:
     if str(listed).endswith(" more"):
         return "unknown", f"not known whether there is {path}: too many programs lie there to list all"
     return "fail", f"there is no {path} (there: {listed})"
-
-
-@functools.cache
-def known_binaries() -> dict[str, dict[str, Any]]:
-    """Programs of official releases by their sha256."""
-    rows = tomllib.loads(_BINARIES.read_text(encoding="utf-8")).get("binary", [])
-    return {str(row["sha256"]): row for row in rows if re.fullmatch(r"[0-9a-f]{64}", str(row.get("sha256")))}
 
 
 def _limit(seen: Seen, identifier: str, name: str, limit: tuple[float, float, str], cure: str) -> Item:

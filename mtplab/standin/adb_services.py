@@ -65,12 +65,14 @@ class AdbServices:
         return None if found is None else lambda stream: found(stream, name)
 
     async def _shell(self, stream: Stream, name: str) -> None:
+        self._programs.table.settle()
         request = parse_request(name)
         env = device_environment(self._profile.properties["ro.product.device"])
         run = ShellRun(request, stream, self._processes)
         await run.run(self._backend.command(request.command), env, self._files.root)
 
     async def _sync(self, stream: Stream, _name: str) -> None:
+        self._programs.table.settle()
         session = SyncSession(
             stream, self._files, room_bytes=self._room_bytes,
             content=self._programs.table.content, pushed=self._programs.table.adopt,

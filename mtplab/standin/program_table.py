@@ -14,6 +14,7 @@ BENCHMARK_MODEL = "/data/local/tmp/benchmark_model"
 BENCHMARK_LITERT_MODEL = "/data/local/tmp/benchmark_litert_model"
 TRAMPOLINE = '#!/system/bin/sh\n# mtplab stand-in: this program runs on the host\nexec standin-run "$0" "$@"\n'
 ELF = b"\x7fELF"
+PASSING = ".part-"  # in the name of a file that is moved once it has arrived whole
 
 
 class ProgramTable:
@@ -26,6 +27,7 @@ class ProgramTable:
         # These read the phone's clocks themselves and log like the phone's.
         self.clocked = [[sys.executable, str(Path(__file__).with_name(f"{Path(path).name}.py"))] for path in paths]
         self.argv_by_path = dict(zip(paths, self.clocked, strict=True))
+        self._arriving: dict[str, str] = {}
 
     def install(self, extra: dict[str, list[str]]) -> None:
         """Put every program in its place; bytes that a user pushed there in an earlier run stay what they were."""
@@ -42,6 +44,10 @@ class ProgramTable:
 
     def adopt(self, path: str) -> None:
         """A file was pushed: if it stands for a program, make it run; its own bytes are kept."""
+        place, passing, _ = path.rpartition(PASSING)
+        if passing:
+            self._arriving[path] = place
+            return
         if path not in self.argv_by_path:
             name = Path(path).name
             # Both tools have been released under the first name: what the file is called decides.
@@ -63,6 +69,14 @@ class ProgramTable:
             os.truncate(pushed, facts.st_size)  # `ls -l` shows the size that was pushed; the script has ended before
         os.utime(pushed, (facts.st_atime, facts.st_mtime))
         self._files.give_to_shell(path)
+
+    def settle(self) -> None:
+        """Adopt what was pushed under a passing name and has been moved to its place since: nothing tells of that."""
+        for path, place in list(self._arriving.items()):
+            if not Path(self._files.root + path).exists():
+                del self._arriving[path]
+                if Path(self._files.root + place).is_file():
+                    self.adopt(place)
 
     def content(self, path: str) -> str:
         """The device path of the file's own bytes."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from mtplab.device import lock, readiness_facts, readiness_host, readiness_packages, readiness_phone
+from mtplab.device import binaries, lock, readiness_facts, readiness_host, readiness_packages, readiness_phone
 from mtplab.device.errors import CommandFailed
 from mtplab.device.link import Link, list_devices, parse_devices
 from mtplab.device.readiness import GROUPS, Item, Options, check, in_groups, ready
@@ -205,7 +205,7 @@ def test_of_a_phone_that_tells_nothing_nothing_is_claimed_and_everything_has_a_c
 
 def test_a_program_of_a_known_release_is_verified_by_its_hash(monkeypatch: pytest.MonkeyPatch) -> None:
     row = {"release": "LiteRT 9.9"}
-    monkeypatch.setattr(readiness_facts, "known_binaries", lambda: {"a" * 64: row})
+    monkeypatch.setattr(binaries, "known_binaries", lambda: {"a" * 64: row})
 
     def origin(digest: str) -> Item:
         facts = {"sha256 benchmark_model": ev.Fact(value=digest), "simulated": ev.Fact(value=False)}
@@ -238,7 +238,7 @@ def test_how_a_held_phone_is_connected_is_judged_where_it_was_recorded() -> None
 
 
 def test_the_list_of_known_programs_holds_hashes_and_releases() -> None:
-    for digest, row in readiness_facts.known_binaries().items():
+    for digest, row in binaries.known_binaries().items():
         assert len(digest) == 64 and row["release"] and row["source"].startswith("https://")
 
 

@@ -19,7 +19,7 @@ from mtplab.session.journal import read_journal
 pytestmark = [pytest.mark.e2e, pytest.mark.pipeline, pytest.mark.timeout(900)]
 
 HOST = ("freeze", "export", "align", "quantise", "acceptance")
-QUICK = ("--output-limit", "24")
+QUICK = ("--output-limit", "24", "--bench-rounds", "1")
 
 
 def wait_for(condition: Callable[[], object], seconds: float = 600.0) -> None:

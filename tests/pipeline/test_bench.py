@@ -25,7 +25,6 @@ from mtplab.session import events as ev
 from mtplab.session.state import LabState, standing
 
 HERE = Path(__file__).parent
-LITERT = "/data/local/tmp/litert/benchmark_model"
 REPLAY = "/data/local/tmp/replay"
 # Prints a log up to its proving line, then waits for a file before it goes on: no clock decides what comes first.
 REPLAY_CODE = """
@@ -57,7 +56,7 @@ def phone() -> Iterator[StandinProcess]:
     programs = {
         REPLAY: [sys.executable, "-c", REPLAY_CODE],
         paths.BENCHMARK_MODEL: [*fake, "classic"],
-        LITERT: [*fake, "litert"],
+        paths.BENCHMARK_LITERT_MODEL: [*fake, "litert"],
     }
     with StandinProcess(programs=programs) as standin:
         link = standin.link()
@@ -264,9 +263,8 @@ def test_fewer_runs_than_asked_fail_the_stage_but_its_figures_are_kept(phone: St
 
 
 def test_litert_is_asked_in_its_own_flags_and_an_npu_whose_counter_stands_still_is_not_believed(
-    phone: StandinProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    phone: StandinProcess, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(paths, "BENCHMARK_MODEL", LITERT)
     one = Bench(phone, tmp_path, accelerators=("cpu", "npu"), bench_rounds=1, dispatch_dir="/data/local/tmp/npu")
     figures = one.stage("draft")
     assert figures["tool"]["kind"] == "benchmark_litert_model"
@@ -279,8 +277,9 @@ def test_litert_is_asked_in_its_own_flags_and_an_npu_whose_counter_stands_still_
 
 
 def test_a_tool_that_cannot_ask_the_npu_is_refused_before_anything_runs(
-    phone: StandinProcess, tmp_path: Path
+    phone: StandinProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(paths, "BENCHMARK_LITERT_MODEL", "/data/local/tmp/absent")
     one = Bench(phone, tmp_path, accelerators=("cpu", "npu"))
     with pytest.raises(CommandFailed, match="cannot ask the NPU"):
         one.stage("draft")

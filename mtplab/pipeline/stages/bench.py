@@ -14,7 +14,7 @@ import msgspec
 from mtplab.benchlog.reading import Finding, Reading
 from mtplab.device import paths
 from mtplab.device.binaries import Tool, look_at, push_binary
-from mtplab.device.errors import DeviceError
+from mtplab.device.errors import CommandFailed, DeviceError
 from mtplab.device.npu import read_count
 from mtplab.device.tools import BenchmarkCommand, BenchmarkOptions, InputFile, Requested, benchmark_command
 from mtplab.pipeline.device_stage import DeviceContext, Outcome, StageFailed
@@ -100,10 +100,16 @@ class _Bench:
 
     # -- what to run ----------------------------------------------------------
     def _find_tool(self) -> Tool:
-        """The binary named on the host, pushed by its hash, or the one on the phone; looked at before it runs."""
+        """The binary named on the host, pushed by its hash, or the one on the phone; looked at before it runs.
+
+        One tool serves all accelerators, so that their times can be compared; only LiteRT's can ask an NPU.
+        """
         context, given = self._context, self._options.benchmark_binary
         path = push_binary(context.link, Path(given)) if given else paths.BENCHMARK_MODEL
         tool = look_at(context.link, path, simulated=context.simulated)
+        if not given and "npu" in self._options.accelerators and not tool.knows("use_npu"):
+            with contextlib.suppress(CommandFailed):
+                tool = look_at(context.link, paths.BENCHMARK_LITERT_MODEL, simulated=context.simulated)
         kind = tool.kind or "a tool that does not tell its flags, run as benchmark_model"
         text = f"{tool.path}: {kind}, {tool.machine or 'a script'}, sha256 {(tool.sha256 or '')[:12]}, {tool.origin}"
         unknown = tool.release is None and not context.simulated
