@@ -80,6 +80,7 @@ class AdbServer:
         self.host = host
         self.port = port
         self._client: Any = None
+        self._look_again = 0.0
 
     @classmethod
     def users(cls) -> AdbServer:
@@ -120,6 +121,14 @@ class AdbServer:
         if self.version() is None:
             raise DeviceError(f"adb was started but does not answer on port {self.port}: try `adb start-server`.")
         return self
+
+    def revive(self) -> None:
+        """Start the server again if it has ended; one that answers, in whatever version, is left alone."""
+        if time.monotonic() < self._look_again:
+            return
+        self._look_again = time.monotonic() + 1.0
+        if self.version() is None:
+            self.ensure()
 
     def _port_taken(self) -> bool:
         try:
@@ -190,6 +199,9 @@ class PrivateServer(AdbServer):
         self.pid: int | None = None
         self._keeper: subprocess.Popen[str] | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
+
+    def revive(self) -> None:
+        """A private server belongs to its `with` block: it is not started again outside of it."""
 
     @property
     def home(self) -> Path:

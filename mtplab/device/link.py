@@ -192,7 +192,8 @@ class Link:
     def wait_for_return(self, timeout_s: float = 30.0) -> float:
         """Wait until the phone can run commands (again) and return how long that took; DeviceGone if it cannot.
 
-        A phone reached by host:port is connected again by us; over USB the server does that itself.
+        A phone reached by host:port is connected again by us; over USB the server does that itself. A server of the
+        user's that was ended meanwhile (`adb kill-server`) is started again: without one no phone comes back.
         """
         began = time.monotonic()
         next_connect, state = 0.0, "absent"
@@ -204,6 +205,8 @@ class Link:
                 if ":" in self.serial and state in ("absent", "offline") and time.monotonic() >= next_connect:
                     next_connect = time.monotonic() + 1.5
                     self._reconnect(state)
+            with contextlib.suppress(DeviceError):
+                self.server.revive()
             time.sleep(0.1)
         meaning, cure = STATES.get(state, ("not attached", ""))
         raise DeviceGone(

@@ -17,6 +17,12 @@ from mtplab.device.prepare import Told
 from mtplab.session import events as ev
 from mtplab.session.events import Event, Fact
 
+# What was chosen without being named is said.
+_CHOSEN = {
+    "remembered": "Of several attached phones the remembered one, {serial}, is taken (`mtplab devices --forget`).",
+    "cable": "{serial} is attached by cable and over Wi-Fi: the cable is used.",
+}
+
 
 class PhoneCare:
     """One engine's care for its phone; every method says what it finds as events and survives a phone that is gone.
@@ -28,10 +34,10 @@ class PhoneCare:
 
     def __init__(
         self, link: Link, phone: str, session: str, post: Callable[[Event], None], *,
-        simulated: bool, entry: DeviceEntry | None,
+        simulated: bool, entry: DeviceEntry | None, how: str = "",
     ) -> None:  # fmt: skip
         self._link, self._phone, self._session, self._post = link, phone, session, post
-        self._simulated, self._entry = simulated, entry
+        self._simulated, self._entry, self._how = simulated, entry, how
         self._guard = threading.Lock()
         self._borrowed = False
         self._busy = False
@@ -50,6 +56,8 @@ class PhoneCare:
     def _connection(self) -> None:
         kind = self._entry.connection if self._entry else "loopback"
         self._facts(connection=Fact(value=kind, source="adb devices -l"))
+        if self._how in _CHOSEN:
+            self._say(_CHOSEN[self._how].format(serial=self._link.serial))
         try:
             mismatch = self._link.server.mismatch()
         except DeviceError:

@@ -38,6 +38,8 @@ class Phone:
     thermal: ThermalService
     entry: DeviceEntry | None = None
     """How adb lists it; None for a stand-in of our own."""
+    how: str = ""
+    """How it was chosen of those attached (`device/choice.py`)."""
 
 
 def open_phone(options: EngineOptions, stack: contextlib.ExitStack) -> Phone:
@@ -63,6 +65,7 @@ def open_phone(options: EngineOptions, stack: contextlib.ExitStack) -> Phone:
         lock=lock,
         thermal=thermal,
         entry=opened.entry,
+        how=opened.how,
     )
 
 
@@ -73,6 +76,7 @@ class Connected:
     link: Link
     lock: PhoneLock
     entry: DeviceEntry | None = None
+    how: str = ""
 
 
 def connect_phone(options: EngineOptions, stack: contextlib.ExitStack) -> Connected:
@@ -104,7 +108,7 @@ def _attached(options: EngineOptions, stack: contextlib.ExitStack) -> Connected:
         sentence = f"{chosen.cause[:1].upper()}{chosen.cause[1:]}. {chosen.cure}".strip()
         raise EngineError(sentence, 1 if chosen.ambiguous else 2)
     lock = stack.enter_context(PhoneLock(entry.serial, STARTING, key=entry.phone))
-    return Connected(Link(server, entry.serial), lock, entry)
+    return Connected(Link(server, entry.serial), lock, entry, chosen.how)
 
 
 def identity_of(facts: Facts, simulated: bool, scenario: str | None, serial_hash: str) -> Identity:

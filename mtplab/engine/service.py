@@ -80,7 +80,7 @@ class Engine:
         )
         self.care = PhoneCare(
             self.phone.link, self.phone.lock.phone_hash, self.recorder.path.name, self.recorder.post,
-            simulated=self.phone.facts.get("simulated") is True, entry=self.phone.entry,
+            simulated=self.phone.facts.get("simulated") is True, entry=self.phone.entry, how=self.phone.how,
         )  # fmt: skip
         self._stack.callback(self.care.close)
         self.care.open()

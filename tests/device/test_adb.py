@@ -12,6 +12,8 @@ import pytest
 from mtplab.device import adb
 from mtplab.device.adb import AdbServer, PrivateServer, client_version, find_adb, free_port
 from mtplab.device.errors import DeviceError
+from mtplab.device.link import Link
+from mtplab.device.standin_host import StandinProcess
 
 
 @pytest.fixture
@@ -72,6 +74,27 @@ def test_an_absent_server_is_started_on_the_users_port_and_left_running(monkeypa
             assert (server.port, server.version()) == (port, 41)
         finally:
             subprocess.run([str(find_adb()), "kill-server"], env=environment, capture_output=True, timeout=20)
+
+
+def test_a_server_that_was_ended_in_the_middle_is_started_again_for_a_phone_that_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with PrivateServer() as elsewhere, StandinProcess(server=elsewhere) as phone:
+        port = free_port()
+        environment = {**elsewhere.environment(), "ANDROID_ADB_SERVER_PORT": str(port)}
+        for name in ("HOME", "TMPDIR", "ADB_USB", "ADB_EMU", "ADB_MDNS", "ANDROID_ADB_SERVER_PORT"):
+            monkeypatch.setenv(name, environment[name])
+        kill = [str(find_adb()), "kill-server"]
+        try:
+            link = Link(AdbServer.users().ensure(), phone.serial)
+            link.wait_for_return(20)
+            subprocess.run(kill, env=environment, capture_output=True, timeout=20)
+            with pytest.raises(DeviceError):
+                link.run(":")
+            link.wait_for_return(20)
+            assert link.run(["echo", "back"]).stdout == "back\n"
+        finally:
+            subprocess.run(kill, env=environment, capture_output=True, timeout=20)
 
 
 def test_where_the_users_server_is_follows_adbs_own_variables(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ def test_run_asks_and_enter_takes_the_defaults(engine: FakeEngine, live_app: Lab
     command = engine.commands[0]
     assert command["cmd"] == "run"
     defaults = {"model": "tiny", "head": "token_conditioned", "recipe": "mixed", "rounds": 5}
-    assert command["options"] == {**defaults, "cooldown_timeout_s": 60.0}
+    assert command["options"] == {**defaults, "cooldown_timeout_s": 60.0, "prepare": "bench"}
 
 
 def _burst(app: LabApp, keys: list[str]) -> None:

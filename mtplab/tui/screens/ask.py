@@ -76,6 +76,7 @@ def run_screen(recipes: tuple[str, ...]) -> AskScreen:
             Field("recipe", f"recipe: {', '.join(recipes)}" if recipes else "recipe", defaults.recipe),
             Field("rounds", "rounds of each configuration (at least 5)", str(defaults.rounds)),
             Field("cooldown_timeout_s", "cool-down: longest wait in all (s)", f"{defaults.cooldown_timeout_s:g}"),
+            Field("prepare", "phone settings to borrow: bench (all), none, or names", defaults.prepare),
         ),
         "enter runs · tab next field · esc back",
     )
