@@ -20,6 +20,7 @@ from mtplab.standin.programs import Programs
 from mtplab.standin.settings import Scenario, load_profile
 from mtplab.standin.storage import Storage
 from mtplab.standin.system_services import SystemServices
+from mtplab.standin.trace import read_trace
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Order:
     speed: float
     max_processes: int
     max_bytes: int
+    trace: Path | None = None
 
 
 class Device:
@@ -51,7 +53,8 @@ class Device:
         self.phone.build(self.backend.name)
         storage = Storage(self.files, self.profile.storage_kib, order.max_bytes, scenario.free_bytes)
         self.processes = Processes(self.files, order.max_processes, order.max_bytes)
-        self.clockwork = Clockwork(self.phone, self.processes, storage, speed=order.speed)
+        trace = read_trace(order.trace, self.profile) if order.trace is not None else None
+        self.clockwork = Clockwork(self.phone, self.processes, storage, speed=order.speed, trace=trace)
         self.programs = Programs(
             self.files, self.processes, self.profile, scenario, self.clockwork,
             trampolines=self.backend.has_trampolines,

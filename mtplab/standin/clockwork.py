@@ -13,6 +13,7 @@ from mtplab.standin.phone import Phone
 from mtplab.standin.physics import STATUS_NAMES
 from mtplab.standin.processes import Processes, kill_group
 from mtplab.standin.storage import Storage
+from mtplab.standin.trace import Trace
 
 TICK_S = 0.25
 IDLE_TICK_S = 1.0  # while no shell or program runs, nobody looks
@@ -36,8 +37,12 @@ class _Running:
 class Clockwork:
     """Drives the heat model from measured CPU time and keeps the phone's files current."""
 
-    def __init__(self, phone: Phone, processes: Processes, storage: Storage, *, speed: float) -> None:
+    def __init__(
+        self, phone: Phone, processes: Processes, storage: Storage, *, speed: float, trace: Trace | None = None
+    ) -> None:
+        """`speed`: how much faster heat moves than the clock; `trace` is played in place of the heat model."""
         self._phone, self._processes, self._storage, self._speed = phone, processes, storage, speed
+        self._trace, self._played_s = trace, 0.0
         self._programs: dict[int, _Running] = {}
         self.log = LogBook(phone.files)
         self._forced: dict[str, float] = {}
@@ -102,7 +107,11 @@ class Clockwork:
     def _pass_time(self, seconds: float) -> None:
         model, state = self._phone.model, self._phone.state
         model.load, model.rest_share = self._load(), state.rest_share()
-        model.step(seconds)
+        if self._trace is not None:
+            self._played_s += seconds
+            self._trace.apply(model, self._played_s)
+        else:
+            model.step(seconds)
         state.battery.step(seconds, model.total_w())
 
     def _watch_memory(self) -> int:

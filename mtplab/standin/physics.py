@@ -95,7 +95,7 @@ class HeatModel:
         for _ in range(count):
             self._govern(seconds / count)
             self._flow(seconds / count)
-        self._update_status()
+        self.follow_skin()
 
     def _govern(self, dt: float) -> None:
         governor, exponent = self.constants.governor, self.constants.body["frequency_exponent"]
@@ -130,7 +130,8 @@ class HeatModel:
         heat["skin"] += dt * (to_skin + rest - to_battery - to_air) / body["skin_j_per_k"]
         heat["battery"] += dt * to_battery / body["battery_j_per_k"]
 
-    def _update_status(self) -> None:
+    def follow_skin(self) -> None:
+        """The status as the skin is now; it falls only after the skin has cooled a little more than it had risen."""
         governor, skin = self.constants.governor, self.temperature_c["skin"]
         reached = self._status_for(skin)
         falls_below = governor["status_skin_c"][self.status - 1] - governor["status_hysteresis_c"]

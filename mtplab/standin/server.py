@@ -13,12 +13,14 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from mtplab.standin import backends
 from mtplab.standin.adbd import EMULATOR_PORTS, read_allowed
 from mtplab.standin.assembly import Device, Order
 from mtplab.standin.keys import PublicKey
+from mtplab.standin.physics import presets
 from mtplab.standin.settings import UsageError, load_scenario, names
 
 MARKER = ".mtplab-standin"
@@ -51,6 +53,9 @@ def _parse(args: list[str]) -> argparse.Namespace:
     add("--root", type=Path, help="folder that keeps the device's files between runs (default: a temporary one)")
     add("--port", type=int, default=0, help="port on 127.0.0.1 (default: any free one)")
     add("--speed", type=float, default=1.0, help="how much faster heat moves than the clock")
+    add("--heat", choices=presets(), help="how well the phone gives heat away (default: its profile's or scenario's)")
+    add("--seed", type=int, default=0, help="another specimen of the same phone, with other noise")
+    add("--trace", type=Path, help="play recorded heat: a session's events.jsonl, or a CSV file with a column t_s")
     add("--backend", default="auto", help=f"auto, {', '.join(backends.NAMES)}")
     add("--allow-key", type=Path, action="append", default=[], metavar="ADBKEY.PUB", help="trust this key")
     add("--program", action="append", default=[], metavar="DEVICE_PATH=JSON_ARGV", help="run ARGV there")
@@ -118,11 +123,13 @@ def _parse_programs(words: list[str]) -> dict[str, list[str]]:
 async def _serve(options: argparse.Namespace, folder: Path) -> int:
     if options.port in EMULATOR_PORTS:
         raise UsageError(f"port {options.port} is one adb takes for an emulator's; choose another")
-    scenario = load_scenario(options.scenario)
+    scenario = replace(load_scenario(options.scenario), seed=options.seed)
+    if options.heat is not None:
+        scenario = replace(scenario, heat_preset=options.heat)
     order = Order(
         scenario=scenario, keys=_read_keys(options.allow_key), programs=_parse_programs(options.program),
         backend=options.backend, speed=options.speed,
-        max_processes=options.max_processes, max_bytes=options.max_bytes,
+        max_processes=options.max_processes, max_bytes=options.max_bytes, trace=options.trace,
     )  # fmt: skip
     phones = [
         Device(order, profile or options.profile, folder / ("device" if number == 0 else f"device{number + 1}"))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from mtplab.standin.physics import HeatModel
+from mtplab.standin.physics import HeatModel, load_constants
 from mtplab.standin.settings import load_profile, load_scenario
 
 WORK = {"BIG": 1.0, "MID": 1.0, "LITTLE": 0.3}
@@ -89,3 +91,31 @@ def test_steps_of_any_size_lead_to_the_same_place() -> None:
     for _ in range(480):
         many.step(0.25)
     assert one.temperature_c["BIG"] == pytest.approx(many.temperature_c["BIG"], abs=0.01)
+
+
+def test_each_preset_ends_at_the_share_of_peak_that_it_stands_for() -> None:
+    ends = {}
+    for preset in ("mild", "usual", "harsh"):
+        model = HeatModel.start(load_profile("pixel-9-pro"), replace(load_scenario("normal"), heat_preset=preset))
+        model.load = {"BIG": 1.0, "MID": 1.0, "LITTLE": 0.5}
+        model.step(1800)
+        ends[preset] = round(model.clock["BIG"], 2)
+    assert ends == pytest.approx({"mild": 0.82, "usual": 0.64, "harsh": 0.50}, abs=0.02)
+
+
+def test_a_seed_is_another_specimen_and_always_the_same_one() -> None:
+    def resistance(seed: int) -> float:
+        return load_constants("usual", seed).body["skin_ambient_k_per_w"]
+
+    assert resistance(7) == resistance(7) != resistance(0)
+    assert resistance(8) != resistance(7)
+    assert resistance(7) == pytest.approx(resistance(0), rel=0.2)
+
+
+def test_a_sleeping_phone_in_airplane_mode_draws_less() -> None:
+    awake = HeatModel.start(load_profile("pixel-9-pro"), load_scenario("normal"))
+    asleep = HeatModel.start(load_profile("pixel-9-pro"), load_scenario("normal"))
+    asleep.rest_share = 0.5
+    for model in (awake, asleep):
+        model.step(1200)
+    assert asleep.temperature_c["skin"] < awake.temperature_c["skin"] - 1

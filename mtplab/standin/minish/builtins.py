@@ -10,9 +10,10 @@ import time
 from mtplab.standin.minish import paths
 from mtplab.standin.minish.conditions import test
 from mtplab.standin.minish.formats import echo, printf
+from mtplab.standin.minish.leaving import Break, Continue, Exit, Return
 from mtplab.standin.minish.parser import parse
 from mtplab.standin.minish.redirector import write
-from mtplab.standin.minish.shell import Break, Command, Continue, Exit, Return, Shell
+from mtplab.standin.minish.shell import Command, Shell
 from mtplab.standin.minish.syntax import SyntaxProblem
 
 READ_TIMED_OUT = 142  # as mksh: 128 + SIGALRM

@@ -8,9 +8,10 @@ import sys
 
 from mtplab.standin.files import DeviceFiles
 from mtplab.standin.minish import builtins, file_commands, paths, system_commands, text_commands
+from mtplab.standin.minish.leaving import Exit
 from mtplab.standin.minish.parser import parse
 from mtplab.standin.minish.redirector import write
-from mtplab.standin.minish.shell import MAX_CHILDREN, Command, Exit, Shell
+from mtplab.standin.minish.shell import MAX_CHILDREN, Command, Shell
 from mtplab.standin.minish.syntax import Incomplete, SyntaxProblem
 
 

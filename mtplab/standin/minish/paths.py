@@ -6,9 +6,10 @@ import os
 from pathlib import Path
 
 from mtplab.standin.minish import relay
+from mtplab.standin.minish.leaving import Exit
 from mtplab.standin.minish.parser import parse
 from mtplab.standin.minish.redirector import write
-from mtplab.standin.minish.shell import Command, Exit, Shell
+from mtplab.standin.minish.shell import Command, Shell
 from mtplab.standin.minish.syntax import SyntaxProblem
 
 SYSTEM = ("/system/bin", "/bin", "/vendor/bin")

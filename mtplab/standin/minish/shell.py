@@ -11,6 +11,7 @@ from typing import Any
 from mtplab.standin.files import DeviceFiles
 from mtplab.standin.minish import expand
 from mtplab.standin.minish.arithmetic import ArithmeticProblem
+from mtplab.standin.minish.leaving import Break, Continue, Exit, Return
 from mtplab.standin.minish.redirector import Redirector, write
 from mtplab.standin.minish.syntax import (
     AndOr,
@@ -30,28 +31,6 @@ from mtplab.standin.minish.syntax import (
 
 Command = Callable[["Shell", list[str]], int]
 MAX_CHILDREN = 48
-
-
-class Break(Exception):
-    """`break n`."""
-
-    def __init__(self, levels: int) -> None:
-        self.levels = levels
-
-
-class Continue(Break):
-    """`continue n`."""
-
-
-class Return(Exception):
-    """`return status`."""
-
-    def __init__(self, status: int) -> None:
-        self.status = status
-
-
-class Exit(Return):
-    """`exit status`."""
 
 
 class Shell(Redirector):
