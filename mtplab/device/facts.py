@@ -74,14 +74,23 @@ _SCREEN_STATES = {
 }  # fmt: skip
 
 
+def fingerprint(text: str) -> str:
+    """A build's fingerprint: brand/product/device:release/id/incremental:type/tags (android.os.Build)."""
+    said = one_word(text)
+    if not re.fullmatch(r"[^/:]+/[^/:]+/[^/:]+:[^/:]+/[^/:]+/[^/:]+:[^/:]+/[^/:]+", said):
+        raise Unknown("the command printed no build fingerprint")
+    return said
+
+
 def _simulated(text: str) -> bool:
     """True on a stand-in by its own property or fingerprint; the text is `property fingerprint`."""
-    standin, _, fingerprint = text.partition("\n")
-    if standin.strip() == "1" or "standin" in fingerprint.lower():
+    standin, _, rest = text.partition("\n")
+    if standin.strip() == "1":
         return True
-    if not fingerprint.strip():
-        raise Unknown("neither property was answered")
-    return False
+    try:
+        return "standin" in fingerprint(rest).lower()
+    except Unknown:
+        raise Unknown("neither property was answered") from None
 
 
 def battery_value(text: str, key: str) -> int:
@@ -186,7 +195,7 @@ _FACTS: dict[str, tuple[str, Parser]] = {
     "soc": ("soc", word),
     "android_release": ("android", one_word),
     "sdk": ("sdk", int_in(1, 999)),
-    "build_fingerprint": ("fingerprint", one_word),
+    "build_fingerprint": ("fingerprint", fingerprint),
     "security_patch": ("patch", one_word),
     "kernel": ("kernel", one_word),
     "abi": ("abi", one_word),

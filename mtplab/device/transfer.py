@@ -84,7 +84,8 @@ def parse_df(text: str) -> int | None:
     """Available bytes in the output of `df -k PATH`; None if it has another form."""
     words = [word for line in text.splitlines()[1:] for word in line.split()]
     for i, word in enumerate(words):
-        if i >= 3 and re.fullmatch(r"\d{1,3}%", word) and re.fullmatch(r"\d{1,15}", words[i - 1], re.ASCII):
+        sizes = words[max(0, i - 3) : i]  # in all, used, available
+        if re.fullmatch(r"\d{1,3}%", word) and re.fullmatch(r"(\d{1,15} ){2}\d{1,15}", " ".join(sizes), re.ASCII):
             return int(words[i - 1]) * 1024
     return None
 

@@ -173,7 +173,7 @@ def test_the_stand_in_is_known_by_its_facts(link: Link) -> None:
     assert "policy0 " in str(read.get("cpu_clocks_khz"))
     assert isinstance(read.get("npu_inferences"), int)
     assert read.get("gpu_clock_khz") == 150_000
-    assert read.fact("gpu_model").reason == "this phone shows no GPU file gpu_model or gpuinfo"
+    assert "Mali" in str(read.get("gpu_model"))
     assert read.clock is not None
     assert read.clock.half_round_trip_s > 0
     assert link.serial not in str(read.get("serial_hash"))
