@@ -86,9 +86,9 @@ def test_a_lost_phones_values_are_shown_as_old_with_their_age_and_claim_nothing(
     view = _lost_after(6.0)
     skin = view.state.heat.skin_c  # type: ignore[union-attr]
     text = plain(device_rows(view, 76, 30))
-    assert "last seen 6 s ago: values below are old" in text
-    assert text.index("values below") < text.index("skin ")
-    assert "status unknown (link lost; was NONE)" in text
+    assert "seen 6 s ago: all below is old" in text
+    assert text.index("all below") < text.index("skin ")
+    assert "status unknown (was NONE)" in text
     assert "status NONE" not in text and "to LIGHT" not in text
     assert not set("↗→↘") & set(text)
     for width in (120, 80):
@@ -111,7 +111,7 @@ def test_after_the_engines_end_its_values_are_old_and_its_running_stage_is_stopp
     heat = view.state.heat
     assert heat is not None and view.state.current_stage() is not None
     assert f"ENGINE ENDED · skin {heat.skin_c:.1f} °C 2 min 1" in header_line(view, 120).plain
-    assert "status unknown (the engine ended; was NONE)" in plain(device_rows(view, 76, 30))
+    assert "status unknown (was NONE)" in plain(device_rows(view, 76, 30))
     text = plain(stage_rows(view, 60, 20))
     assert "■ bench" in text and "stopped: the engine ended" in text
     assert "ETA" not in text and "▶" not in text

@@ -87,7 +87,7 @@ def heat_rows(view: View, width: int) -> list[list[Part]]:
     stale = view.stale()
     rows: list[list[Part]] = []
     if stale is not None:
-        said = f"last seen {texts.ago(view.heat_age_s())}: values below are old"
+        said = f"seen {texts.ago(view.heat_age_s())}: all below is old"
         rows += wrapped(said, width, "bold $text-warning")
     if heat.skin_c is None:
         rows.append([("skin unknown: no skin sensor answered", "$text-warning")])
@@ -95,7 +95,7 @@ def heat_rows(view: View, width: int) -> list[list[Part]]:
         rows += _skin_rows(view, heat.skin_c, width)
     word, style = status_word(heat.status)
     if stale is not None:
-        rows += wrapped(f"status {texts.UNKNOWN} ({stale}; was {word})", width, "bold $text-warning")
+        rows += wrapped(f"status {texts.UNKNOWN} (was {word})", width, "bold $text-warning")
     else:
         room = "" if heat.headroom is None else f"  headroom {heat.headroom:.2f}"
         rows.append(["status ", (word, style), room])
