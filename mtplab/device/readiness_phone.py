@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from mtplab.device import choice, lock, prepare, readiness_facts, readiness_held
 from mtplab.device.adb import AdbServer
-from mtplab.device.errors import DeviceError
+from mtplab.device.errors import DeviceError, DeviceGone
 from mtplab.device.facts import Fact, read_facts
 from mtplab.device.link import DeviceEntry, Link, list_devices, probed
 from mtplab.device.readiness import Item, Options
 from mtplab.device.readiness_facts import Seen, Warmth
-from mtplab.device.thermal import parse_thermalservice
+from mtplab.device.thermal import ThermalService, parse_thermalservice
+
+T = TypeVar("T")
+# Facts take well under a second; a phone that needs this long is not fit to measure on.
+ANSWER_S = 8.0
 
 
 def phone(link: Link | None, options: Options, server: AdbServer | None) -> Iterator[Item]:
@@ -84,9 +90,35 @@ def choose(
 def _asked(target: Link) -> Iterator[Item]:
     """Ask the phone itself."""
     try:
-        facts: dict[str, Fact] = {fact.name: fact for fact in read_facts(target)}
-        heat = parse_thermalservice(target.run(["dumpsys", "thermalservice"], timeout_s=8).stdout)
+        facts, heat = _in_time(lambda: _read(target), target.serial)
     except DeviceError as problem:
         yield Item("device.answers", "device", "fail", str(problem), "Replug the cable, then look again.")
         return
     yield from readiness_facts.judged(Seen(facts, Warmth(heat.skin_c, heat.status, heat.reason)))
+
+
+def _read(target: Link) -> tuple[dict[str, Fact], ThermalService]:
+    facts = {fact.name: fact for fact in read_facts(target)}
+    return facts, parse_thermalservice(target.run(["dumpsys", "thermalservice"], timeout_s=ANSWER_S).stdout)
+
+
+def _in_time(ask: Callable[[], T], serial: str) -> T:
+    """What a phone answers, unless that takes longer than anybody waits for a doctor; then DeviceGone."""
+    found: list[T] = []
+    problems: list[Exception] = []
+
+    def work() -> None:
+        try:
+            found.append(ask())
+        except Exception as problem:  # noqa: BLE001 - handed to the caller, below
+            problems.append(problem)
+
+    # A thread that the phone keeps hanging ends by the time limits of its own requests.
+    thread = threading.Thread(target=work, name="doctor asks", daemon=True)
+    thread.start()
+    thread.join(ANSWER_S)
+    if problems:
+        raise problems[0]
+    if not found:
+        raise DeviceGone(f"{serial} is attached but did not answer within {ANSWER_S:g} s: it hangs, or is very busy.")
+    return found[0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ import msgspec
 from mtplab.device.readiness import Item, Options, check, in_groups, ready
 
 _MARKS = {"pass": ("✓", "green"), "fail": ("✗", "red"), "unknown": ("?", "yellow")}
-EXIT_READY, EXIT_NOT_READY = 0, 2
+EXIT_READY, EXIT_NOT_READY, EXIT_CANCELLED = 0, 2, 130
 _FILE = click.Path(path_type=Path)
 
 
@@ -77,23 +76,30 @@ def _check_standin(scenario: str, options: Options) -> list[Item]:
 
 def _deep_look() -> tuple[Item, int | None]:
     """The toy's item, and 130 where Ctrl+C ended it. Steps go to stderr with the seconds so far."""
-    from mtplab.engine.deep import deep_check
+    from mtplab.engine.deep import ID, deep_check
 
-    began, cancel, found = time.monotonic(), threading.Event(), list[Item]()
+    began, cancel, ended, found = time.monotonic(), threading.Event(), threading.Event(), list[Item]()
 
     def tell(step: str) -> None:
         click.echo(f"  {time.monotonic() - began:5.1f} s  {step} …", err=True)
 
-    worker = threading.Thread(target=lambda: found.append(deep_check(tell, cancel)))
-    worker.start()
-    try:
-        while worker.is_alive():
-            worker.join(0.1)
-    except KeyboardInterrupt:
-        cancel.set()
-        worker.join()
-    sys.stderr.flush()
-    return found[0], 130 if cancel.is_set() else None
+    def work() -> None:
+        try:
+            found.append(deep_check(tell, cancel))
+        finally:
+            ended.set()
+
+    # Waited for by an event: a thread whose join() is interrupted counts as ended in some Pythons.
+    threading.Thread(target=work, name="deep look").start()
+    while not ended.is_set():
+        try:
+            ended.wait(0.2)
+        except KeyboardInterrupt:
+            cancel.set()
+    if not found:
+        cause = "the deep look itself failed; its trace stands above"
+        found.append(Item(ID, "toolchain", "unknown", cause, "Report this as a fault of mtplab."))
+    return found[0], EXIT_CANCELLED if cancel.is_set() else None
 
 
 def table(items: list[Item]) -> Iterator[str]:

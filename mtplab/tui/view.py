@@ -52,7 +52,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     def nothing(self) -> str | None:
         """Why there is nothing to see yet and the key that mends it; None where there is something."""
         if self.phase == "absent":
-            return f"{self.problem or 'No engine runs.'}  Keys: e try the phone again · t stand-in · s sessions"
+            keys = "e try the phone again · t stand-in · w which phone · d doctor · s sessions"
+            return f"{self.problem or 'No engine runs.'}  Keys: {keys}"
         if self.phase == "connecting":
             return "Starting the engine …"
         if self.phase == "ended" and not self.state.event_count:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -107,6 +108,17 @@ def test_a_phone_in_somebody_elses_hands_is_judged_by_its_journal_and_never_aske
     battery = items["device.battery"]
     assert (battery.status, battery.cause) == ("unknown", "not known: it was not asked")
     assert items["device.temperature"].cause == "skin 42.3 °C, thermal status LIGHT"
+
+
+def test_a_phone_that_hangs_is_said_to_and_holds_nobody_up(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+    over = threading.Event()
+    monkeypatch.setattr(readiness_phone, "ANSWER_S", 0.2)
+    monkeypatch.setattr(readiness_phone, "read_facts", lambda target: over.wait(60))
+    items = by_id(check(link))
+    over.set()
+    assert items["device.answers"].status == "fail"
+    assert "did not answer within 0.2 s" in items["device.answers"].cause
+    assert items["data.prompts"].status == "pass"
 
 
 def test_what_a_holder_recorded_long_ago_is_no_temperature_of_now(link: Link, recording: Recording) -> None:

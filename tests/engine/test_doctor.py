@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from mtplab.device.adb import PrivateServer
@@ -112,6 +114,23 @@ def test_a_cancelled_deep_look_shows_nothing_and_says_so(tmp_path: Path, monkeyp
     item = deep_check(lambda step: cancel.set(), cancel)
     assert item.status == "unknown"
     assert "cancelled" in item.cause
+
+
+def test_ctrl_c_ends_the_deep_look_with_130_and_leaves_no_worker(
+    places: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _shadow(tmp_path, monkeypatch, "import time; time.sleep(600)")
+    with PrivateServer() as server:
+        env = {**os.environ, "ANDROID_ADB_SERVER_PORT": str(server.port)}
+        command = [sys.executable, "-m", "mtplab.cli", "doctor", "--deep"]
+        process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert process.stderr is not None and "1/7 importing torch" in process.stderr.readline()
+        workers = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "? toolchain.toy: cancelled" in said
+    assert workers and psutil.wait_procs(workers, timeout=10)[1] == []
 
 
 @pytest.mark.pipeline

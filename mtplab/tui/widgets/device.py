@@ -15,6 +15,8 @@ from mtplab.tui.view import View
 from mtplab.tui.widgets.pane import Pane, flowed, wrapped
 
 TREND_S = 20.0
+# What the kinds of throttling are called where there is no room for the evidence.
+THROTTLING = {"status": "throttled", "cap": "capped", "clock": "slowed"}
 
 
 class DevicePane(Pane):
@@ -145,13 +147,15 @@ def _die_rows(view: View) -> list[list[Part]]:
 
 
 def _throttled_rows(view: View, width: int) -> list[list[Part]]:
+    """A row for each kind of throttling; all of its evidence stands on the page of facts."""
     rows: list[list[Part]] = []
     for since in view.state.throttling.values():
-        when, why = texts.clock(view.since(since.t)), texts.clean(since.evidence, 120)
+        word, why = THROTTLING.get(since.kind, "throttled"), texts.clean(since.evidence)
+        said = f"{word} since {texts.clock(view.since(since.t))}: {why}"
         if view.stale() is not None:
-            rows += wrapped(f"▲ was throttled, since {when}: {why}", width, "bold $text-warning")
+            rows.append([(texts.fit(f"▲ was {said}", width), "bold $text-warning")])
         else:
-            rows += wrapped(f"▲ throttled since {when}: {why}", width, "bold $loud-text on $loud-warning")
+            rows.append([(texts.fit(f"▲ {said}", width), "bold $loud-text on $loud-warning")])
     return rows
 
 
