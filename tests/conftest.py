@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -33,3 +34,37 @@ def tiny_tflite() -> Callable[[dict[str, list[str]]], bytes]:
     from tiny_graph import tflite
 
     return tflite
+
+
+MATRIX_HEAD = ["scenario", "operation", "outcome", "exit", "the session kept", "sentence"]
+MATRIX_SENTENCE = 100
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Print the fault matrix that tests/engine/test_fault_matrix.py found; MTPLAB_FAULT_MATRIX names a file for it.
+
+    Here and not there: only this file is loaded in a process that hands its tests to others.
+    """
+    reports = [report for kind in ("passed", "failed") for report in terminalreporter.getreports(kind)]
+    rows = sorted(row for report in reports for key, row in report.user_properties if key == "fault_matrix")
+    if not rows:
+        return
+    if os.environ.get("MTPLAB_FAULT_MATRIX"):
+        Path(os.environ["MTPLAB_FAULT_MATRIX"]).write_text(matrix(rows) + "\n", encoding="utf-8")
+    terminalreporter.section("fault matrix")
+    terminalreporter.write_line(matrix([[*row[:-1], shortened(row[-1])] for row in rows]))
+
+
+def shortened(sentence: str) -> str:
+    """As much of a sentence as a line of the table takes."""
+    return sentence if len(sentence) <= MATRIX_SENTENCE else sentence[:MATRIX_SENTENCE] + "…"
+
+
+def matrix(rows: list[list[str]]) -> str:
+    """Rows as plain text in columns; a scenario is named once."""
+    order = ("facts", "sample", "push", "bench", "cancel")
+    rows = sorted(rows, key=lambda row: (row[0], order.index(row[1])))
+    told = [["" if i and row[0] == rows[i - 1][0] else row[0], *row[1:]] for i, row in enumerate(rows)]
+    lines = [MATRIX_HEAD, *told]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(MATRIX_HEAD))]
+    return "\n".join("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines)
