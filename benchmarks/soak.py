@@ -37,7 +37,7 @@ from mtplab.session.archive import JOURNAL, open_session
 ZONE, ZONE_FILE = "BIG", "sys/class/thermal/thermal_zone0/temp"  # the first zone of the stand-in's profiles
 TRUTH_EVERY_S, TRUTH_SPAN_S = 0.02, 6.0
 JUDGED_AFTER_S = 2.0  # when the truth around a sample is complete
-AROUND_S = 1.0  # a sample is read within this of its arrival, on a machine that also does other work
+AROUND_S, BLIND_S = 0.5, 0.3  # a sample is judged by what was seen this near to it, if nothing was missed
 SLACK_C = 0.01  # the session keeps what the file said, not what was rounded
 IN_FLIGHT_S = 1.0  # what the cable carried before it was pulled may arrive this much later
 SILENCE_S = 6.0  # the sampler itself calls five seconds without a sample a loss
@@ -56,6 +56,7 @@ class Evidence:
     out_s: float = 0.0
     samples: int = 0
     untrue: int = 0
+    unjudged: int = 0
     while_out: int = 0
     repeated: int = 0
     gaps: int = 0
@@ -71,9 +72,13 @@ class Evidence:
         """The evidence, a line a matter."""
         yield f"time: {self.wall_s:.0f} s by the clock, {self.phone_minutes:.1f} min of the phone's heat"
         yield f"cable: pulled {self.unplugs} times ({self.out_s:.0f} s in all), {self.glitches} glitches"
-        yield (f"samples: {self.samples}; {self.untrue} that the sensor file never held, {self.while_out} while the cable "
-               f"was out, {self.repeated} told twice or out of order")  # fmt: skip
-        yield f"gaps: {self.gaps} marked ({self.gap_s:.0f} s in all); longest silence unmarked {self.longest_hole_s:.1f} s"
+        yield f"samples: {self.samples}; {self.untrue} that the sensor file did not hold then, " + (
+            f"{self.while_out} while the cable was out, {self.repeated} told twice or out of order"
+        )
+        yield f"samples that could not be judged, as the file was looked at too late: {self.unjudged}"
+        yield f"gaps: {self.gaps} marked ({self.gap_s:.0f} s in all); longest silence not marked " + (
+            f"{self.longest_hole_s:.1f} s"
+        )
         ended = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self.runs.items()))
         yield f"runs: {ended}; {self.verdicts} final verdicts; journal {self.journal_bytes / 1e6:.1f} MB"
         for name, (before, after) in self.memory.items():
@@ -98,11 +103,15 @@ class Truth:
                 while self._seen[-1][0] - self._seen[0][0] > TRUTH_SPAN_S:
                     self._seen.popleft()
 
-    def has(self, value: float, t: float) -> bool:
-        """Whether the file can have held this about then: between its least and its greatest value around it."""
+    def had(self, value: float, t: float) -> bool | None:
+        """Whether the file can have held this about then, by its least and its greatest value; None if not seen."""
         with self._lock:
-            around = [seen for when, seen in self._seen if abs(when - t) <= AROUND_S]
-        return bool(around) and min(around) - SLACK_C <= value <= max(around) + SLACK_C
+            around = [seen for seen in self._seen if abs(seen[0] - t) <= AROUND_S]
+        times = [t - AROUND_S, *(when for when, _ in around), t + AROUND_S]
+        if max(later - earlier for earlier, later in itertools.pairwise(times)) > BLIND_S:
+            return None
+        values = [value for _, value in around]
+        return min(values) - SLACK_C <= value <= max(values) + SLACK_C
 
 
 class Judge:
@@ -111,16 +120,18 @@ class Judge:
     def __init__(self, truth: Truth, evidence: Evidence) -> None:
         self._truth, self._evidence = truth, evidence
         self._waiting: deque[ev.Heat] = deque()
-        self._last_t = 0.0
+        self._last_taken_s = 0.0
         self.outages: list[tuple[float, float]] = []  # the cable was certainly out from … to
 
     def __call__(self, event: ev.Event) -> None:
         if not isinstance(event, ev.Heat):
             return
-        if event.t <= self._last_t:
+        # By the phone's own clock: what arrives in one packet arrives at one time.
+        taken_s = event.device_uptime_s
+        if taken_s is None or taken_s <= self._last_taken_s:
             self._evidence.repeated += 1
-            self._complain(f"a sample at {event.t:.3f} s came after one at {self._last_t:.3f} s")
-        self._last_t = event.t
+            self._complain(f"a sample taken at {taken_s} s came after one taken at {self._last_taken_s} s")
+        self._last_taken_s = taken_s or self._last_taken_s
         self._evidence.samples += 1
         self._waiting.append(event)
 
@@ -128,8 +139,11 @@ class Judge:
         """Judge the samples around which the truth is complete by now."""
         while self._waiting and (everything or time.monotonic() - self._waiting[0].t > JUDGED_AFTER_S):
             heat = self._waiting.popleft()
-            value = heat.zones.get(ZONE)
-            if value is None or not self._truth.has(value, heat.t):
+            value, taken_s = heat.zones.get(ZONE), heat.device_uptime_s
+            # The stand-in's clock is this machine's own.
+            true = value is not None and taken_s is not None and self._truth.had(value, taken_s)
+            self._evidence.unjudged += true is None
+            if true is False:
                 self._evidence.untrue += 1
                 self._complain(f"the sample at {heat.t:.3f} s says {value} °C, which the phone did not")
             if any(out + IN_FLIGHT_S < heat.t < back for out, back in self.outages):
@@ -265,16 +279,18 @@ def _nothing_left(phone: StandinProcess, evidence: Evidence) -> None:
 def _read_back(path: Path, judge: Judge, evidence: Evidence) -> None:
     """The sealed session must hold exactly what was heard, with every outage inside a marked gap."""
     session, problems = open_session(path), evidence.problems
-    heat = [event.t for event in session.events if isinstance(event, ev.Heat)]
+    samples = [event for event in session.events if isinstance(event, ev.Heat)]
+    heat = [sample.t for sample in samples]
     gaps = [(e.t - e.seconds, e.t) for e in session.events if isinstance(e, ev.Gap) and e.what == "heat"]
     evidence.gaps, evidence.gap_s = len(gaps), sum(end - start for start, end in gaps)
     evidence.verdicts = sum(isinstance(e, ev.VerdictReached) and not e.provisional for e in session.events)
     evidence.journal_bytes = (path / JOURNAL).stat().st_size
-    if not session.record.sealed or session.note:
-        problems.append(f"the session is not sealed and whole ({session.note})")
+    if not session.record.sealed or session.journal_note:
+        problems.append(f"the session is not sealed and whole ({session.journal_note})")
     if len(heat) != evidence.samples:
         problems.append(f"{evidence.samples} samples were heard, {len(heat)} are in the journal")
-    if any(later <= earlier for earlier, later in itertools.pairwise(heat)):
+    taken = [sample.device_uptime_s or 0.0 for sample in samples]
+    if any(later <= earlier for earlier, later in itertools.pairwise(taken)):
         problems.append("the journal tells a sample twice or out of order")
     for out, back in judge.outages:
         if not any(start - IN_FLIGHT_S <= out and back <= end for start, end in gaps):

@@ -55,6 +55,7 @@ class HeatWatch:
         heat = Heat(
             t=sample.t,
             zones=zones,
+            device_uptime_s=sample.device_uptime_s,
             skin_c=skin[0] if skin else None,
             skin_source=clean_text(skin[1], 80) if skin else None,
             status=service.status if service is not None else None,

@@ -77,6 +77,7 @@ class SamplerCost(msgspec.Struct, frozen=True, kw_only=True):
 class Heat(Event, frozen=True, kw_only=True, tag="heat", omit_defaults=True):
     """One sample of the phone's temperatures (°C), thermal status and clocks (kHz, current and maximum).
 
+    `device_uptime_s` is the phone's own clock when it read its sensors: samples that arrive in one packet share `t`.
     `skin_source` names where the skin's temperature comes from. `caps_khz` are the limits in force on the clocks.
     `load` is the busy share (0..1) of the busiest core of each CPU policy (and of the GPU as `gpu`), only in samples
     in which it was read. `silent` (why a zone gives no temperature, by zone) stands in the first sample and wherever
@@ -84,6 +85,7 @@ class Heat(Event, frozen=True, kw_only=True, tag="heat", omit_defaults=True):
     """
 
     zones: dict[str, float | None] = {}
+    device_uptime_s: float | None = None
     skin_c: float | None = None
     status: int | None = None
     headroom: float | None = None

@@ -185,7 +185,9 @@ class Play:
         outcome += " · throttled" if throttled else ""
         silent = next((sample.silent for sample in heat if sample.silent), {})
         reasons = [f"{len(silent)} zones silent ({', '.join(sorted(set(silent.values())))})"] if silent else []
-        sentence = "; ".join([*reasons, *throttled[:1], *(gap.reason for gap in gaps[:1])])
+        sources = sorted({sample.skin_source for sample in heat if sample.skin_source})
+        skins = [f"skin by {' and '.join(sources)}"] if sources else []
+        sentence = "; ".join([*skins, *reasons, *throttled[:1], *(gap.reason for gap in gaps[:1])])
         return Row("sample", outcome, sentence, None, ["heat", *(["gap"] if gaps else [])])
 
     def _push(self, events: list[ev.Event]) -> Row:
@@ -198,7 +200,8 @@ class Play:
     def _bench(self, events: list[ev.Event], path: Path) -> Row:
         stage = _last_stage(events, "bench")
         verdicts = [e for e in events if isinstance(e, ev.VerdictReached) and not e.provisional]
-        outcome = " · ".join(f"{v.requested} {v.verdict}" for v in verdicts) or stage.status
+        words = {v.requested: sorted({w.verdict for w in verdicts if w.requested == v.requested}) for v in verdicts}
+        outcome = " · ".join(f"{asked} {' and '.join(found)}" for asked, found in words.items()) or stage.status
         said = next((v.reason for v in verdicts if v.requested != "cpu" and v.reason), None)
         kept = [word for word, there in (
             ("verdicts", verdicts),
