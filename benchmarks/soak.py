@@ -195,7 +195,7 @@ def _pull_at_random(phone: StandinProcess, judge: Judge, evidence: Evidence, dic
 
 def soak(
     wall_s: float, speed: float, options: RunOptions, hz: float = 10.0, seed: int = 1, scenario: str = "normal",
-    pause_s: tuple[float, float] = (4.0, 20.0),
+    pause_s: tuple[float, float] = (5.0, 45.0),
 ) -> Evidence:  # fmt: skip
     """Bench for so long, and say what was seen. Sessions go where MTPLAB_SESSIONS says; the last one stays there."""
     evidence, dice, over = Evidence(phone_minutes=wall_s * speed / 60), random.Random(seed), threading.Event()

@@ -23,9 +23,9 @@ HERE = Path(__file__).parent
 EXPECTED = read_toml(HERE / "fault_matrix.toml")
 OPERATIONS = ("facts", "sample", "push", "bench", "cancel")
 PLAYERS = 2
-PATIENCE_S = 170.0
+PATIENCE_S = 500.0  # a busy machine is no fault
 
-pytestmark = pytest.mark.pipeline
+pytestmark = [pytest.mark.pipeline, pytest.mark.timeout(PATIENCE_S + 60)]
 
 
 class Player:
