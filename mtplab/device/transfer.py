@@ -110,6 +110,8 @@ class _File:
         except OSError as problem:
             raise _unreadable(src, problem) from problem
         self.src, self.dst = src, dst
+        # The name it gets: files of a content cache are called by their hash here, which says nothing to anybody.
+        self.name = PurePosixPath(dst).name
         self.part = f"{dst}.part-{uuid.uuid4().hex[:8]}"
         self.seconds = 0.0
 
@@ -195,7 +197,7 @@ class _Push:
         began = time.monotonic()
         with (
             contextlib.closing(_Source(file.src, lambda count: self._told(file, count), self._cancel)) as source,
-            translated(self._link.serial, f"pushing {file.src.name}"),
+            translated(self._link.serial, f"pushing {file.name}"),
         ):
             self._link.server.client().device(self._link.serial).sync.push(source, file.part, mode=self._mode)
         file.seconds = time.monotonic() - began
@@ -205,7 +207,7 @@ class _Push:
         self._sent += count
         if self._on_progress is not None:
             total, seconds = sum(f.size for f in self._files), time.monotonic() - self._began
-            self._on_progress(Progress(file.src.name, self._done, total, self._sent, seconds))
+            self._on_progress(Progress(file.name, self._done, total, self._sent, seconds))
 
 
 def _already_there(link: Link, files: Sequence[_File], mode: int) -> set[str]:
@@ -231,7 +233,7 @@ def _make_room(link: Link, files: Sequence[_File]) -> None:
     link.run(["mkdir", "-p", *folders], timeout_s=10, check=True)
     link.run("; ".join(f"rm -f {shlex.quote(file.dst)}.part-*" for file in files), timeout_s=20)
     size = sum(file.size for file in files)
-    what = f"{files[0].src.name} needs" if len(files) == 1 else f"{len(files)} files need"
+    what = f"{files[0].name} needs" if len(files) == 1 else f"{len(files)} files need"
     for folder in folders:
         free = link.free_bytes(folder)
         if free is not None and free < size + _SPARE_BYTES:
@@ -259,10 +261,10 @@ def _prove(link: Link, group: Sequence[_File]) -> None:
     for number, file in enumerate(group):
         arrived = found.get(number)
         if arrived is None:
-            raise CommandFailed(f"sha256sum on {link.serial} said nothing usable about {file.src.name}.")
+            raise CommandFailed(f"sha256sum on {link.serial} said nothing usable about {file.name}.")
         if arrived != file.sha256:
             raise CommandFailed(
-                f"{file.src.name} arrived on {link.serial} changed (sha256 {arrived[:12]}… instead of "
+                f"{file.name} arrived on {link.serial} changed (sha256 {arrived[:12]}… instead of "
                 f"{file.sha256[:12]}…): was the file written to meanwhile? Push it again."
             )
     moves = (shlex.join(["mv", "-f", file.part, file.dst]) for file in group)

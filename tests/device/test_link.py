@@ -296,7 +296,7 @@ def test_files_that_were_proven_before_the_cable_was_pulled_are_not_sent_again(
     pulled: list[str] = []
 
     def pull_in_the_second(at: transfer.Progress) -> None:
-        if not pulled and at.name == "second" and at.sent > 6_000_000:
+        if not pulled and at.name == "second.bin" and at.sent > 6_000_000:
             pulled.append(at.name)
             standin.control("unplug 0.5")
 

@@ -65,7 +65,7 @@ class Stranger:
 
     def __init__(self, adb: Adb, terminal: Terminal) -> None:
         self._adb = adb
-        found = terminal.says(r"(?m)^ *adb (connect \S+)$")
+        found = terminal.says(r"(?m)^ *adb (connect \S+)( +#.*)?$")
         assert found is not None, terminal.said
         shown = terminal.said.count(ASKS)  # of the strangers before
         adb(*found.group(1).split())
@@ -93,6 +93,7 @@ ANSWERS = [
     ("shell dumpsys battery", 0, r"(?m)\ACurrent Battery Service state:\n(.*\n)*  level: \d+$"),
     ("shell dumpsys package com.google.android.aicore", 0, r"(?m)^    versionCode=\d+ minSdk=\d+"),
     ("shell dumpsys nonsense", 0, r"\ACan't find service: nonsense\n"),
+    ("shell settings get global airplane_mode_on", 0, r"\A0\n\Z"),
     ("shell settings get global no_such_setting", 0, r"\Anull\n\Z"),
     ("shell pm list packages", 0, r"(?m)^package:com\.google\.android\.aicore$"),
     ("shell cat /sys/class/thermal/thermal_zone0/temp", 0, r"\A\d{5}\n\Z"),
