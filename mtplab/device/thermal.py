@@ -48,8 +48,9 @@ class Sensor(msgspec.Struct, frozen=True):
 class ThermalService(msgspec.Struct, frozen=True, kw_only=True):
     """`dumpsys thermalservice`, the live HAL section only. `reason` says why anything is missing.
 
-    `status` is None when it is pinned by an override: then it says nothing about heat. `complete` is False when
-    the output breaks off. `t` is the host's monotonic time when it arrived (set by the sampler).
+    `status` is None when it is pinned by an override or the HAL is not ready: then it says nothing about heat.
+    `complete` is False when the output breaks off. `t` is the host's monotonic time when it arrived (set by the
+    sampler).
     """
 
     status: int | None
@@ -144,7 +145,8 @@ def parse_thermalservice(text: str, t: float | None = None) -> ThermalService:
         (status is None, "no usable thermal status"),
     ]
     return ThermalService(
-        status=None if pinned else status, pinned=pinned, hal_ready=ready,
+        # Without its HAL the service never hears of heat: its status stays what it was at boot.
+        status=None if pinned or ready is False else status, pinned=pinned, hal_ready=ready,
         hal=next((_clean(m.group(1)) for line in lines if (m := _HAL.match(line))), None),
         sensors=tuple(sensors) if ready is not False else (), hot_thresholds_c=thresholds,
         headroom_thresholds=headroom, complete=not broken and failed is None and bool(text.strip()),

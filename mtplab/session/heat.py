@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections import deque
@@ -21,6 +22,7 @@ GAP_S = 10.0
 
 # A sensor on a die that stands still this long while the dies moved is none. Others, a battery's above all, may.
 CONSTANT_DIE_S, CONSTANT_OTHER_S, MOVED_C = 30.0, 300.0, 3.0
+LOOK_S = 0.5
 # What hardware limits and trip points read, exactly and always.
 LIMITS_C = (105.0, 125.0)
 
@@ -33,6 +35,7 @@ _DIE = re.compile(
 )
 
 
+@functools.lru_cache(maxsize=1024)
 def is_die(zone: str) -> bool:
     """Whether a kernel zone of this name sits on the chip's compute dies."""
     return bool(_DIE.match(zone))
@@ -188,13 +191,20 @@ class ZoneWatch:
         self.silent: dict[str, str] = {}
         self.hottest_die: tuple[str, float] | None = None
         self._told: dict[str, str] = {}
+        self._looked_t = -math.inf
         self._seen: dict[str, _Seen] = {}
         self._dies: tuple[str, ...] = ()
 
     def add(self, sample: Heat) -> None:
         """Take one sample in."""
-        if sample.silent is not None:
-            self._told = sample.silent
+        # Twice a second is enough to find what stands still for half a minute; a replay goes through hours of this.
+        if sample.silent is not None or sample.t - self._looked_t >= LOOK_S or sample.t < self._looked_t:
+            self._told = self._told if sample.silent is None else sample.silent
+            self._looked_t = sample.t
+            self._look(sample)
+        self.hottest_die = hottest_die(sample.zones, self.silent)
+
+    def _look(self, sample: Heat) -> None:
         readable = [(name, value) for name, value in sample.zones.items() if value is not None]
         dies = [(name, value) for name, value in readable if is_die(name)]
         names = tuple(name for name, _ in dies)
@@ -211,7 +221,6 @@ class ZoneWatch:
             if why is not None:
                 silent[name] = why
         self.silent = silent
-        self.hottest_die = hottest_die(sample.zones, silent)
 
     def _judge(self, name: str, value: float, t: float, mean_c: float) -> str | None:
         seen = self._seen.get(name)
