@@ -41,6 +41,7 @@ class PhoneCare:
         self._guard = threading.Lock()
         self._borrowed = False
         self._busy = False
+        self._told_late = False
         self._courses: dict[str, str] = {}
         self._clock: ClockOffset | None = None
         self._threads: list[threading.Thread] = []
@@ -192,8 +193,11 @@ class PhoneCare:
         except DeviceError as problem:
             self._borrowed, gone = True, isinstance(problem, DeviceGone)
             tail = "It will be when the phone returns, or by `mtplab restore`." if gone else "Try `mtplab restore`."
-            self._say(f"The phone's settings are not put back yet: {problem} {tail}", "warning")
+            if not self._told_late:
+                self._say(f"The phone's settings are not put back yet: {problem} {tail}", "warning")
+            self._told_late = True
             return
+        self._told_late = False
         if not told:
             self._borrowed = False
             return
