@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 # Where the shell user of a phone may write; everything else is read-only to it.
@@ -122,8 +123,8 @@ class DeviceFiles:
             return False
         return canonical.startswith("/dev/") and (stat.S_ISCHR(mode) or stat.S_ISFIFO(mode))
 
-    def map_argument(self, argument: str, cwd: str = "/") -> str:
-        """A program's argument with every device path in it replaced by the host path.
+    def map_argument(self, argument: str, cwd: str = "/", hold: Callable[[str], str] | None = None) -> str:
+        """A program's argument with every device path in it replaced by the host path, or by what `hold` makes of it.
 
         A path is what has a slash in it, is `.` or `..`, or names a file in `cwd`; all else stays as it is and, as
         programs start in an empty folder, opens nothing. Raises OSError where the result could still be read as a
@@ -135,9 +136,16 @@ class DeviceFiles:
         if not equals or "/" in flag:
             flag, equals, value = "", "", argument
         pieces = re.split("([:,])", value)
-        mapped = flag + equals + "".join(self._map_piece(piece, cwd) for piece in pieces)
+        hosts = [self._map_piece(piece, cwd) for piece in pieces]
+        mapped = flag + equals + "".join(hosts)
         self._check_inside(mapped, argument)
-        return mapped
+        if hold is None:
+            return mapped
+        held = [
+            hold(host[len(self.root) :] or "/") if self._is_inside(host) and host != piece else host
+            for piece, host in zip(pieces, hosts, strict=True)
+        ]
+        return flag + equals + "".join(held)
 
     def _map_piece(self, piece: str, cwd: str) -> str:
         if "/" in piece or piece in (".", ".."):

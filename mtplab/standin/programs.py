@@ -28,6 +28,7 @@ from typing import Any, Protocol
 
 from mtplab.standin.bench_delegates import GPU_RUNS, NPU_COUNTER, SCRIPT
 from mtplab.standin.files import DeviceFiles, RootFilter
+from mtplab.standin.held import HeldFiles
 from mtplab.standin.logcat import LogBook
 from mtplab.standin.phone import SIM
 from mtplab.standin.processes import Processes, kill_group
@@ -103,6 +104,7 @@ class Programs:
 
     def _make_host_folders(self) -> None:
         """Where programs start (always empty) and keep temporary files; no shell of the device writes there."""
+        shutil.rmtree(f"{self._files.root}.held", ignore_errors=True)  # of a run that was killed
         for folder, mode in ((START_FOLDER, 0o555), (TEMPORARY_FOLDER, 0o700)):
             path = Path(self._files.root + folder)
             shutil.rmtree(path, ignore_errors=True)
@@ -199,11 +201,26 @@ class Programs:
         if argv is None:
             await _write_all(err, f"{request.argv[0]}: the stand-in has no such program\n".encode())
             return 127
+        held = HeldFiles(self._files, request.pid)
         try:
-            mapped = [self._files.map_argument(word, request.cwd) for word in request.argv[1:]]
+            mapped = [self._files.map_argument(word, request.cwd, held.hold) for word in request.argv[1:]]
         except OSError as error:
+            held.give_back()
             await _write_all(err, os.fsencode(f"{request.argv[0]}: {error.filename}: {error.strerror}\n"))
             return 126
+        try:
+            code = await self._host_program(request, argv, mapped, held.root, out, err, watch)
+        finally:
+            refused = held.give_back()
+        for path in refused:
+            await _write_all(err, os.fsencode(f"{request.argv[0]}: {path}: {os.strerror(errno.EACCES)}\n"))
+        return code
+
+    async def _host_program(
+        self, request: Request, argv: list[str], mapped: list[str], held_root: str, out: int, err: int,
+        watch: asyncio.Future[None],
+    ) -> int:  # fmt: skip
+        name = Path(request.argv[0]).name
         try:
             process = await self._processes.start(
                 [*argv, *mapped], shown=None, env=self._environment(), cwd=self._files.root + START_FOLDER,
@@ -214,31 +231,33 @@ class Programs:
             return 126
         self._processes.show(request.pid, request.argv)
         die = self._die(request.argv)
-        self._meter.program_started(process.pid, die, request.pid, Path(canonical).name)
-        held = None
+        self._meter.program_started(process.pid, die, request.pid, name)
+        slowed = None
         if argv not in self.table.clocked:
-            held = asyncio.ensure_future(hold_back(process.pid, lambda: self._meter.clock_share(die)))
+            slowed = asyncio.ensure_future(hold_back(process.pid, lambda: self._meter.clock_share(die)))
         assert process.stdout is not None and process.stderr is not None
         pumps = [
-            asyncio.ensure_future(self._pump(stream, pipe, request.pid if argv in self.table.clocked else None))
+            asyncio.ensure_future(
+                self._pump(stream, pipe, held_root, request.pid if argv in self.table.clocked else None)
+            )
             for stream, pipe in ((process.stdout, out), (process.stderr, err))
         ]
         try:
             # The device process going, or its reader, ends the program.
             await self._wait_for_pumps(pumps, watch)
-            if held is not None:
-                held.cancel()
+            if slowed is not None:
+                slowed.cancel()
             abandoned = not all(pump.done() and pump.result() for pump in pumps)
             code = await self._end(process, abandoned)
             if code < 0 and signal.Signals(-code) in CRASHES and not abandoned:
-                where = f"tid {request.pid} ({Path(canonical).name}), pid {request.pid}"
+                where = f"tid {request.pid} ({name}), pid {request.pid}"
                 said = f"Fatal signal {-code} ({signal.Signals(-code).name}) in {where}"
                 self._meter.log.write("F", "libc", said, request.pid)
             return code
         finally:
             self._meter.program_ended(process.pid)
-            if held is not None:
-                held.cancel()
+            if slowed is not None:
+                slowed.cancel()
             for pump in pumps:
                 pump.cancel()
 
@@ -275,18 +294,18 @@ class Programs:
             kill_group(process.pid, number)
         return await ending
 
-    async def _pump(self, reader: asyncio.StreamReader, pipe: int, logs_as: int | None) -> bool:
+    async def _pump(self, reader: asyncio.StreamReader, pipe: int, held_root: str, logs_as: int | None) -> bool:
         """Copy output without host paths; False when nobody reads it any more. Benchmarks log their lines too."""
-        strip, half = RootFilter(self._files.root), b""
+        held, strip, half = RootFilter(held_root), RootFilter(self._files.root), b""
         try:
             while data := await reader.read(32768):
-                shown = strip.feed(data)
+                shown = strip.feed(held.feed(data))
                 await _write_all(pipe, shown)
                 if logs_as is not None:
                     *lines, half = (half + shown).split(b"\n")
                     for line in lines:
                         self._meter.log.said_by_program(line.decode("utf-8", "replace"), logs_as)
-            await _write_all(pipe, strip.end())
+            await _write_all(pipe, strip.feed(held.end()) + strip.end())
         except (BrokenPipeError, ConnectionError):
             return False
         return True

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtplab.standin.files import DeviceFiles, RootFilter
+from mtplab.standin.held import HeldFiles
 from mtplab.standin.keys import PublicKey, parse_public_key
 from mtplab.standin.shell import parse_request
 
@@ -210,6 +211,50 @@ def test_a_link_swapped_in_is_not_followed(files: DeviceFiles, tmp_path: Path) -
     (Path(files.root) / "data" / "local" / "tmp" / "d").symlink_to(tmp_path / "outside")
     with pytest.raises(OSError):
         files._open_beneath("/data/local/tmp/d/f", os.O_RDONLY, 0, "f")
+
+
+def test_a_file_swapped_for_a_link_after_the_check_is_still_the_file_that_was_checked(
+    files: DeviceFiles, tmp_path: Path
+) -> None:
+    fill(files)
+    secret = tmp_path / "secret"
+    secret.write_text("the host's")
+    held = HeldFiles(files, 1)
+    mapped = files.map_argument("--graph=here", "/data/local/tmp", held.hold)
+    here = Path(files.root) / "data/local/tmp/here"
+    here.unlink()
+    here.symlink_to(secret)
+    path = Path(mapped.removeprefix("--graph="))
+    assert not str(path).startswith(f"{files.root}/")
+    assert path.read_text() == "x"
+    assert held.give_back() == []
+    assert not path.exists()
+    assert here.is_symlink()  # what was only read is not put back
+
+
+def test_what_a_program_makes_goes_to_the_device_and_nowhere_else(files: DeviceFiles, tmp_path: Path) -> None:
+    fill(files)
+    held = HeldFiles(files, 2)
+    made, through, system = (
+        Path(files.map_argument(f"--o={place}", "/data/local/tmp", held.hold).removeprefix("--o="))
+        for place in ("./made", "./sub/made", "/etc/made")
+    )
+    for path in (made, through, system):
+        path.write_text("new")
+    here = Path(files.root) / "data/local/tmp"
+    (tmp_path / "outside").mkdir()
+    (here / "sub").symlink_to(tmp_path / "outside")  # swapped in while the program ran
+    assert sorted(held.give_back()) == ["/data/local/tmp/sub/made", "/etc/made"]
+    assert (here / "made").read_text() == "new"
+    assert list((tmp_path / "outside").iterdir()) == []
+
+
+def test_a_folder_is_held_with_what_is_in_it_but_no_link_of_it(files: DeviceFiles) -> None:
+    fill(files)
+    held = HeldFiles(files, 3)
+    path = Path(files.map_argument("/data/local/tmp", "/", held.hold))
+    assert [entry.name for entry in path.iterdir()] == ["here"]
+    held.give_back()
 
 
 PIECES = [b"/tmp/root", b"/tmp/ro", b"ot", b"/", b"t", b"/tmp/rootx\n", b"plain"]
