@@ -97,7 +97,8 @@ class Narrator:
 @click.option("--benchmark-binary", type=click.Path(exists=True, dir_okay=False, resolve_path=True),
               help="A benchmark_model of this computer to push, in place of the phone's.")  # fmt: skip
 @click.option("--gpu-precision", type=click.Choice(GPU_PRECISIONS), help="Default: the tool's own.")
-@click.option("--dispatch-dir", metavar="DIR", help="Where the NPU's dispatch library lies on the phone.")
+@click.option("--dispatch-dir", metavar="DIR",
+              help="Where the NPU's dispatch library lies on the phone; default /data/local/tmp.")  # fmt: skip
 @click.option("--core-mask", metavar="HEX", help="Cores the phone may use, such as f0; part of the policy.")
 @click.option("--check-numerics", is_flag=True, help="Compare the accelerators' outputs with the CPU's.")
 @click.option("--op-profile", is_flag=True, help="Profile every graph's operations in runs of their own.")

@@ -26,7 +26,9 @@ class Summary(TypedDict, total=False):
 
     figures: name -> value or None, of the deployed configuration. rounds: configuration -> number of unmarked
     rounds. heat_per_round: for each round whether a temperature stands beside it. verdicts: dicts with graph,
-    requested, verdict and line (the proving text). head_bytes, backbone_bytes: own parameters as stored.
+    requested, verdict and line (the proving text). doubts: graph, requested and text where an accelerator's times
+    cannot be told from the CPU's. numerics: graph, requested, relative (None: not compared) and text (what is wrong
+    with the accelerator's outputs, or None). head_bytes, backbone_bytes: own parameters as stored.
     alpha_change: (low, value, high) of α after − before quantisation. tpot_by_position: (position, ms a token) of
     plain decoding. tokens_by: what counted the output tokens ("tokenizer", "characters", …).
     """
@@ -35,6 +37,8 @@ class Summary(TypedDict, total=False):
     rounds: Mapping[str, int]
     heat_per_round: Sequence[bool]
     verdicts: Sequence[Mapping[str, Any]]
+    doubts: Sequence[Mapping[str, Any]]
+    numerics: Sequence[Mapping[str, Any]]
     head_bytes: int
     backbone_bytes: int
     alpha_change: tuple[float, float, float]
@@ -152,7 +156,31 @@ def silent_fallback(summary: Summary) -> Finding:
     proven = all(v.get("verdict") == "full_delegate" for v in asked)
     if not proven:
         return Finding(name, "unknown", "Not every log proves where its graph ran.", evidence)
+    doubts = summary.get("doubts")
+    if doubts:
+        told = ", ".join(f"{d.get('graph')} on {d.get('requested')}" for d in doubts)
+        text = f"The logs prove the delegates, but times cannot be told from the CPU's for {told}."
+        return Finding(name, "unknown", text, str(doubts[0].get("text")))
     return Finding(name, "clear", "Every requested accelerator is proven by its log.", evidence)
+
+
+def wrong_numbers(summary: Summary) -> Finding:
+    """A delegate that took the whole graph and computes something else: half precision overflows in silence."""
+    name = "accelerator-computes-otherwise"
+    numerics = summary.get("numerics")
+    if not numerics:
+        return _unknown(name, "outputs were not compared (--check-numerics)")
+    hit = [n for n in numerics if n.get("text")]
+    if hit:
+        told = ", ".join(f"{n.get('graph')} on {n.get('requested')}" for n in hit)
+        text = f"The accelerator's outputs differ from the CPU's for {told}: its speed is worth nothing."
+        return Finding(name, "found", text, str(hit[0]["text"]))
+    compared = [n for n in numerics if n.get("relative") is not None]
+    if len(compared) < len(numerics):
+        return _unknown(name, f"outputs of {len(numerics) - len(compared)} graphs could not be read")
+    worst = max(float(n["relative"]) for n in compared)
+    evidence = f"{len(compared)} graphs, largest difference {100 * worst:.2g} % of the range"
+    return Finding(name, "clear", "The accelerators compute what the CPU computes.", evidence)
 
 
 def prefill_differs(summary: Summary) -> Finding:
@@ -236,6 +264,7 @@ DETECTORS: tuple[Callable[[Summary], Finding], ...] = (
     too_few_rounds,
     throttling_unrecorded,
     silent_fallback,
+    wrong_numbers,
     prefill_differs,
     head_too_large,
     acceptance_cliff,

@@ -30,6 +30,7 @@ class Script:
 
     gpu: str = "full"
     refuses: dict[str, str] | None = None
+    overflows: bool = False  # half precision ends in infinity, which no log tells
     npu: str = "full"
     accelerators: tuple[str, ...] = ()  # NNAPI's drivers by name; none: the phone has no NNAPI
 
@@ -53,6 +54,11 @@ class Delegates:
         if self._flags["use_gpu"] and self._script.gpu in GPU_RUNS:
             return "G3D"
         return "TPU" if self.on_npu() else "BIG"
+
+    def overflows(self) -> bool:
+        """True when the outputs are the GPU's, and some are too large for half precision."""
+        gpu = bool(self._flags["use_gpu"] and self._script.gpu in GPU_RUNS)
+        return gpu and self._script.overflows and self._flags["gpu_precision_loss_allowed"]
 
     def on_npu(self) -> bool:
         """True when inferences are the NPU's."""

@@ -96,11 +96,17 @@ class HostRun:
         os.write(TOOL, b"\n")
         return times_us
 
-    def save_outputs(self, graph: Graph, path: str) -> None:
-        """All outputs one after the other as raw bytes; like the tool, silent about a file it cannot write."""
+    def save_outputs(self, graph: Graph, path: str, overflows: bool) -> None:
+        """All outputs one after the other as raw bytes; like the tool, silent about a file it cannot write.
+
+        `overflows`: the largest value of each is infinite, as half precision leaves it.
+        """
         with contextlib.suppress(OSError), Path(path).open("wb") as file:
             for tensor in graph.outputs:
-                file.write(self._inner.GetTensor(tensor, graph.index).tobytes())
+                values = self._inner.GetTensor(tensor, graph.index)
+                if overflows and values.dtype.kind == "f":
+                    values.flat[values.argmax()] = float("inf")
+                file.write(values.tobytes())
 
     def _once(self, graph: Graph) -> float:
         for tensor, values in self._inputs:  # the arena may have reused their memory

@@ -64,7 +64,7 @@ class Benchmark:
         for line in bench_stats.closing_lines(init_us, warm, runs, start_memory, init_memory, monitor):
             say(TOOL, "INFO", line)
         if flags["output_filepath"]:
-            self._host.save_outputs(graph, flags["output_filepath"])
+            self._host.save_outputs(graph, flags["output_filepath"], self._delegates.overflows())
 
     # --- loading
 

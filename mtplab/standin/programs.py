@@ -314,6 +314,7 @@ class Programs:
         kept = {name: os.environ[name] for name in KEPT if name in os.environ}
         told = {
             "gpu": self._scenario.gpu_outcome, "refuses": self._scenario.gpu_refuses,
+            "overflows": self._scenario.gpu_overflows,
             "npu": self._scenario.npu_outcome, "accelerators": self._profile.nnapi_accelerators,
         }  # fmt: skip
         counter = self._profile.npu_counter

@@ -109,6 +109,7 @@ class Scenario:
     heat_preset: str | None = None
     gpu_outcome: str = "full"
     gpu_refuses: dict[str, str] = field(default_factory=dict)
+    gpu_overflows: bool = False
     npu_outcome: str = "full"
     aicore_installed: bool = True
     authorised: bool = True
@@ -140,7 +141,7 @@ def load_profile(name: str) -> Profile:
 # Where each value of a scenario file goes: table and key -> field.
 _SCENARIO_FIELDS = {
     "start": {"skin_c": "skin_c", "ambient_c": "ambient_c", "clock": "clock", "heat_preset": "heat_preset"},
-    "gpu": {"outcome": "gpu_outcome", "refuses": "gpu_refuses"},
+    "gpu": {"outcome": "gpu_outcome", "refuses": "gpu_refuses", "overflows": "gpu_overflows"},
     "npu": {"outcome": "npu_outcome"},
     "aicore": {"installed": "aicore_installed"},
     "connection": {"authorised": "authorised"},

@@ -13,6 +13,8 @@ CLEAN = {
     "rounds": {"mtp-off": 5, "mtp-on": 5},
     "heat_per_round": [True] * 10,
     "verdicts": [{"graph": "head", "requested": "gpu", "verdict": "full_delegate", "line": "x"}],
+    "doubts": [],
+    "numerics": [{"graph": "head", "requested": "gpu", "relative": 0.001, "text": None}],
     "head_bytes": 4,
     "backbone_bytes": 100,
     "alpha_change": (-0.015, -0.005, 0.004),
@@ -23,12 +25,20 @@ CLEAN = {
 }
 
 
+def test_times_like_the_cpus_and_outputs_that_were_not_read_take_the_all_clear_away():
+    doubt = {"graph": "head", "requested": "gpu", "text": "GPU time and CPU time differ by less than repeats do"}
+    unread = {"graph": "head", "requested": "gpu", "relative": None, "text": None}
+    findings = {f.pitfall: f for f in inspect({**CLEAN, "doubts": [doubt], "numerics": [unread]})}
+    assert findings["silent-fallback"].status == "unknown" and "less than" in findings["silent-fallback"].evidence
+    assert findings["accelerator-computes-otherwise"].status == "unknown"
+
+
 def test_a_clean_session_is_cleared_by_every_detector():
     assert {f.pitfall: f.status for f in inspect(CLEAN)} == dict.fromkeys(
         [
             "throughput-without-ttft", "too-few-rounds", "throttling-unrecorded", "silent-fallback",
             "unsteady-machine", "head-too-large", "acceptance-cliff", "tpot-grows-with-length",
-            "characters-as-tokens",
+            "characters-as-tokens", "accelerator-computes-otherwise",
         ],
         "clear",
     )  # fmt: skip
@@ -45,6 +55,11 @@ def test_a_clean_session_is_cleared_by_every_detector():
             {"verdicts": [{"graph": "head", "requested": "gpu", "verdict": "fallback_cpu", "line": "the line"}]},
             "silent-fallback",
             "the line",
+        ),
+        (
+            {"numerics": [{"graph": "head", "requested": "gpu", "relative": None, "text": "3 of 9 values are NaN"}]},
+            "accelerator-computes-otherwise",
+            "3 of 9",
         ),
         ({"head_bytes": 6}, "head-too-large", "6.0 %"),
         ({"alpha_change": (-0.03, -0.01, 0.01)}, "acceptance-cliff", "[-0.030, +0.010]"),

@@ -143,7 +143,7 @@ class _Bench:
                 core_mask=options.core_mask,
                 cache_dir=self._cache_dir if timed else None,
                 cache_token=f"{job.artefact}-{job.signature}-{content}",
-                dispatch_dir=options.dispatch_dir,
+                dispatch_dir=options.dispatch_dir or paths.TMP,
                 output_file=self._output(job) if options.check_numerics and timed else None,
             ),
             self._tool,

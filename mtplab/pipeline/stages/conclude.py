@@ -57,6 +57,9 @@ def _summary(context: DeviceContext, state: LabState, rounds: Sequence[ev.RoundM
         ttft = state.configurations[name].figures.get("ttft_ms") if name in state.configurations else None
         if ttft is not None and ttft.value is not None:
             summary[key] = ttft.value  # type: ignore[literal-required]
+    benched = context.figures.get("bench", {})
+    summary["doubts"] = [c for c in benched.get("comparisons", []) if c["text"]]
+    summary["numerics"] = benched.get("numerics", [])
     frozen = context.figures.get("freeze", {})
     if frozen.get("head_own_parameters") and frozen.get("backbone_parameters"):
         # As float32: what the head has of its own, not the copies of shared weights that its file holds.
