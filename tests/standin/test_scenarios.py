@@ -17,9 +17,9 @@ from mtplab.standin.settings import Cable, load_profile, load_scenario, names
 from .conftest import Device, StartDevice, until
 
 PROMISED = {
-    "normal", "cool", "hot", "harsh", "gpu-silent-fallback", "gpu-partial", "gpu-gl-downgrade", "gpu-crash", "gpu-fp16-overflow",
-    "dynamic-tensor", "gpu-library-missing", "npu-refused", "no-aicore", "unauthorised", "flaky-cable", "slow-usb",
-    "disk-full", "denied-zones", "stale-hal", "two-phones",
+    "normal", "cool", "hot", "harsh", "gpu-silent-fallback", "gpu-partial", "gpu-gl-downgrade", "gpu-crash",
+    "gpu-fp16-overflow", "dynamic-tensor", "gpu-library-missing", "npu-refused", "no-aicore", "unauthorised",
+    "flaky-cable", "slow-usb", "disk-full", "denied-zones", "stale-hal", "two-phones",
 }  # fmt: skip
 
 
