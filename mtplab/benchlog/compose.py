@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 
-from .reading import Backend, Finding, LlmFigures, Reading
-from .run import Run
+from .reading import Backend, Finding, LlmFigures, OpTime, Reading
+from .run import OLD_DELEGATE, Run
 from .verdict import Judgement, nodes_of, tool_is_classic
 
 # Exit codes of `mtplab log`, worst first: failed or crashed, not what was requested, unknown, fine.
@@ -31,7 +33,7 @@ def compose(
     """The reading of one run."""
     warm, runs = run.measured()
     figures = run.figures
-    llm = {key.removeprefix("llm_"): value for key, value in figures.items() if key.startswith("llm_")}
+    llm = llm_figures(run)
     nodes = nodes_of(run, requested)
     delegated, total, partitions = (nodes[0].delegated, nodes[0].total, nodes[0].partitions) if nodes else (None,) * 3
     opsum = next(iter(run.own_opsums), None) if requested == "gpu" and not nodes else None
@@ -62,9 +64,9 @@ def compose(
         inference_min_us=_first(figures.get("inference_min_us"), runs.get("min")),
         inference_max_us=_first(figures.get("inference_max_us"), runs.get("max")),
         inference_std_us=_first(figures.get("inference_std_us"), runs.get("std")),
-        inference_p5_us=runs.get("p5"),
-        inference_median_us=runs.get("median"),
-        inference_p95_us=runs.get("p95"),
+        inference_p5_us=_first(figures.get("inference_p5_us"), runs.get("p5")),
+        inference_median_us=_first(figures.get("inference_median_us"), runs.get("median")),
+        inference_p95_us=_first(figures.get("inference_p95_us"), runs.get("p95")),
         inference_runs=_whole(count),
         runs_asked=asked,
         init_memory_bytes=_whole(figures.get("init_memory_bytes")),
@@ -72,12 +74,12 @@ def compose(
         peak_memory_bytes=_whole(figures.get("peak_memory_bytes")),
         rss_bytes=_whole(figures.get("rss_bytes")),
         model_bytes=_whole(figures.get("model_bytes")),
-        threads=_whole(_number(run.setting("num_threads"))),
+        threads=_whole(_first(figures.get("threads"), _number(run.setting("num_threads")))),
         graph=run.setting("graph") or None,
         signature=run.signature_run,
         cold_init=run.cold_init,
-        op_profile=tuple(run.profile),
-        llm=LlmFigures(**llm) if llm else None,
+        op_profile=op_profile(run),
+        llm=llm,
         findings=(*run.findings.values(), *_derived(run, judged, requested, count, asked)),
         evidence=judged.evidence,
         runs_in_log=1,
@@ -96,10 +98,47 @@ def counted(reading: Reading) -> str:
     llm = reading.llm or LlmFigures()
     ran = (
         reading.first_us, reading.warmup_avg_us, reading.warmup_runs, reading.inference_avg_us,
-        reading.inference_runs, llm.ttft_s, llm.prefill_tok_s, llm.decode_tok_s,
+        reading.inference_runs, llm.ttft_s, llm.prefill_tok_s, llm.decode_tok_s, llm.decode_us,
     )  # fmt: skip
     cut = reading.verdict in GOOD and not reading.complete and all(figure is None for figure in ran)
     return "unknown" if cut else reading.verdict
+
+
+def llm_figures(run: Run) -> LlmFigures | None:
+    """LiteRT-LM's totals: over the turns where it prints them, else as its shorter reports give them."""
+    values: dict[str, Any] = {
+        key.removeprefix("llm_"): value for key, value in run.figures.items() if key.startswith("llm_")
+    }
+    for phase in ("prefill", "decode", "tokenize"):
+        turns = [turn for (name, _), turn in run.turns.items() if name == phase]
+        if not turns:
+            continue
+        tokens, took_us = sum(turn.tokens for turn in turns), math.fsum(turn.us for turn in turns)
+        values[f"{phase}_us"] = took_us
+        if phase != "tokenize":
+            values |= {f"{phase}_turns": len(turns), f"{phase}_tokens": tokens}
+            if len(turns) > 1:  # a speed is printed for each turn only
+                values[f"{phase}_tok_s"] = tokens / took_us * 1e6 if took_us > 0 else None
+    drafted, verified = values.get("drafted_tokens"), values.get("verified_tokens")
+    if "success_ratio" not in values and drafted and verified is not None:
+        values["success_ratio"] = verified / drafted
+    return LlmFigures(**values) if values else None
+
+
+def op_profile(run: Run) -> tuple[OpTime, ...]:
+    """The rows of the op profile, each with who ran it as far as the whole log tells."""
+    took = {n.sign.backend for n in run.nodes if n.delegated} | {s.backend for s in run.signs if s.backend == "cpu"}
+    took |= {run.rules.backend_of(row.node_type) for row in run.profile if not row.inside_delegate}
+    took.discard(None)
+    unnamed = None if len(took) != 1 else took == {"cpu"}  # the rows of a delegate whose name they do not bear
+
+    def on_cpu(row: OpTime) -> bool | None:
+        if row.inside_delegate or row.node_type == OLD_DELEGATE:
+            return unnamed
+        backend = run.rules.backend_of(row.node_type)
+        return backend in (None, "cpu")
+
+    return tuple(msgspec.structs.replace(row, on_cpu=on_cpu(row)) for row in run.profile)
 
 
 def _derived(
@@ -119,6 +158,15 @@ def _derived(
     }
     for text, n in sorted(others.items(), key=lambda item: item[1].sign.line):
         yield Finding(n.sign.line, text, "other-subgraph")
+    rows = [row for row in op_profile(run) if not row.inside_delegate]
+    cpu = [row for row in rows if row.on_cpu]
+    if cpu and len(cpu) < len(rows):
+        share = math.fsum(row.percent for row in cpu)
+        text = f"{len(cpu)} of {len(rows)} rows of the op profile ran on the CPU, {share:.1f} % of the time"
+        yield Finding(None, text, "profile-on-cpu")
+    if run.fully and "cpu" in run.accelerators and len(run.accelerators) > 1:
+        text = "'Fully accelerated' counts what XNNPACK takes on the CPU as well: it proves no other delegate"
+        yield Finding(run.fully_sign.line if run.fully_sign else None, text, "accelerated-by-anyone")
     if requested == "nnapi" and judged.verdict == "full_delegate" and not run.is_on("disable_nnapi_cpu"):
         text = "NNAPI may itself run nodes on its CPU reference: only --disable_nnapi_cpu=true excludes that"
         yield Finding(None, text, "nnapi-cpu-allowed")

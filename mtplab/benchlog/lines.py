@@ -25,29 +25,51 @@ _DELETED: dict[int, str | None] = dict.fromkeys(
 _DELETED |= dict.fromkeys(range(0xD800, 0xE000), "\ufffd")  # bytes of a file name that are no UTF-8
 
 _LEVEL = "[VDIWEFA]"
-_LOGCAT = re.compile(
-    # threadtime and time: 05-31 10:38:42.569 22206 22206 I tag : text | 05-31 10:38:42.569 I/tag( 22206): text
-    rf"(?:\d{{4}}-)?\d\d-\d\d \d\d:\d\d:\d\d\.\d{{3,6}}\s+(?:\S{{1,20}}\s+)?\d+\s+\d+ (?P<level>{_LEVEL}) "
+_DAY = r"(?:\d{4}-)?\d\d-\d\d \d\d:\d\d:\d\d\.\d{3,9}"
+# The forms that logcat and Android Studio print, each tried where the line's first characters allow it.
+_STAMPED = re.compile(
+    # threadtime with year, microseconds, zone, uid, or with seconds since the epoch or the start instead of a date:
+    # 05-31 10:38:42.569 22206 22206 I tag : text
+    rf"(?:{_DAY}(?: [+-]\d{{4}})?|\d{{1,12}}\.\d{{3,9}})\s+(?:\S{{1,20}}\s+)?\d+\s+\d+ (?P<level>{_LEVEL}) "
     r"(?P<tag>[^:]{0,80}): ?"
-    rf"|(?:\d\d-\d\d \d\d:\d\d:\d\d\.\d{{3,6}} )?(?P<level2>{_LEVEL})/(?P<tag2>[^(:]{{0,80}})\(\s*\d+\): ?"
-    # Android Studio: 2023-10-08 03:39:33.246 27435-27455 tag  package  I  text | package  I  text
+    # time: 05-31 10:38:42.569 I/tag( 22206): text; and the older Android Studio's 22206-22206/com.example I/tag: text
+    rf"|{_DAY} (?:\d+-\d+/\S{{1,160}} )?(?P<level2>{_LEVEL})/(?P<tag2>[^(:]{{0,80}})(?:\([\s\d:]{{1,24}}\))?: ?"
+    # Android Studio: 2023-10-08 03:39:33.246 27435-27455 tag  package  I  text
     rf"|(?:\d{{4}}-\d\d-\d\d )?\d\d:\d\d:\d\d\.\d{{3}}\s+\d+-\d+\s+(?P<tag3>\S{{1,80}})\s+\S{{1,160}}\s+"
-    rf"(?P<level3>{_LEVEL})  "
-    rf"|(?P<tag4>[A-Za-z][\w.:-]{{0,159}})\s{{2,}}(?P<level4>{_LEVEL})  ",
+    rf"(?P<level3>{_LEVEL})  ",
     re.ASCII,
 )
+_SHORT = re.compile(
+    # brief and tag: I/tag  ( 22206): text; thread and process: I(22206:22207) text, I(22206) text  (tag)
+    rf"(?:[A-Za-z][\w.]{{2,160}} )?(?P<level>{_LEVEL})/(?P<tag>[A-Za-z][^(:]{{1,80}})(?:\([\s\d:]{{1,24}}\))?: ?"
+    rf"|(?P<level2>{_LEVEL})\(\s*\d+(?::\s*\d+)?\) "
+    # Android Studio, compact: package  I  text
+    rf"|(?P<tag3>[A-Za-z][\w.:-]{{0,159}})\s{{2,}}(?P<level3>{_LEVEL})  ",
+    re.ASCII,
+)
+# logcat -v long: the text comes in the lines below.
+_LONG = re.compile(rf"\[ {_DAY}\s+\S{{1,20}}:\s*\S{{1,20}} {_LEVEL}/[^\]]{{0,80}}\]$", re.ASCII)
+_PROCESS_TAG = re.compile(r" {2,}\([\w.-]{1,80}\s*\)$", re.ASCII)
 _BARE_TAG = re.compile(r"(?P<tag>tflite|litert|native|QnnDsp)\s*: ?(?!\[\d+\]$)")
 _HOSTED = re.compile(r"\[\d\d/\w{3}/\d{4}:[^\]]{0,80}\](?: \[[^\]]{0,200}\]){0,6} ?", re.ASCII)
+# Whoever prints the log again: CI, journald, NSLog, `ts`, Python's logging (2026-01-31 10:38:42 INFO name: text).
+_CLOCK = re.compile(
+    r"(?:\[?(?:\d{4}-\d\d-\d\d[T ])?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?(?:Z|[+-]\d\d:?\d\d))?\]?"
+    r"|(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) [ \d]\d \d\d:\d\d:\d\d"
+    r"(?: [\w.-]{1,80}(?= \S{1,80}\[\d+\]:))?)"
+    r"\s+(?:[\w.-]{1,80}\[\d+(?::\d+)?\]:?\s+)?"
+    r"(?:(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)\s+(?P<name>[\w.]{1,80}):\s?)?",
+    re.ASCII,
+)
 _SEVERITY = re.compile(r"(VERBOSE|INFO|WARNING|WARN|ERROR|FATAL): ?")
 _SOURCE = re.compile(r"\[[\w./@+-]{1,200}\.(?:cc|h|cpp|c|mm|java|kt):\d+\] ?", re.ASCII)
 # absl, at the start or glued behind the last words of a model: I0000 00:00:1758744860.457295   56310 main.cc:193]
 _ABSL = re.compile(
     r"[IWEF]\d{4} (?:\d\d:\d\d:\d{1,10}\.\d{1,9} +\d+ )?[\w./-]{1,200}\.(?:cc|h|cpp):\d+\] ?", re.ASCII
 )
+_SEVERITY_INITIALS = frozenset("VIWEF")
 _TAG_INITIALS = frozenset("tlnQ")
 _TREE = "└ "
-_LEVEL_GROUPS = ("level", "level2", "level3", "level4")
-_TAG_GROUPS = ("tag", "tag2", "tag3", "tag4")
 
 _ABSL_LEVEL = {"I": "INFO", "W": "WARNING", "E": "ERROR", "F": "FATAL"}
 _LOGCAT_LEVEL = {"V": "VERBOSE", "D": "DEBUG", "A": "FATAL", **_ABSL_LEVEL}
@@ -79,27 +101,59 @@ def clean(raw: str) -> Line:
     """The line without escapes and with the prefixes of logcat, the severity and the source place set apart."""
     whole = strip_controls(raw)
     text, severity, tag, printer = whole.strip(), None, None, None
-    for _ in range(2):  # a log of a log, such as a saved logcat that is printed again
-        # The first characters tell most lines apart, which spares the longer patterns.
-        stamped = text[:1].isdigit() or text[1:2] == "/" or "  " in text
-        if stamped and (match := _LOGCAT.match(text)):
-            found = match.groupdict()
-            severity = next(_LOGCAT_LEVEL[found[k]] for k in _LEVEL_GROUPS if found[k])
-            tag = next((found[k].strip() for k in _TAG_GROUPS if found[k]), None)
-            text, printer = text[match.end() :].strip(), "logcat"
-        elif text[:1] == "[" and (match := _HOSTED.match(text)):
-            text, printer = text[match.end() :], "hosted"
-        elif text[:1] in _TAG_INITIALS and (match := _BARE_TAG.match(text)):
-            tag, text, printer = match["tag"], text[match.end() :], "logcat"
-        else:
+    for _ in range(3):  # a log of a log, such as a saved logcat that is printed again
+        if text[:1] in _SEVERITY_INITIALS and _SEVERITY.match(text):
             break
+        found = _prefix(text)
+        if found is None:
+            break
+        text, printer = found.text, found.printer
+        severity, tag = found.severity or severity, found.tag or tag
     text = text.removeprefix(_TREE)
-    if match := _SEVERITY.match(text):
+    if text[:1] in _SEVERITY_INITIALS and (match := _SEVERITY.match(text)):
         severity, text, printer = match[1], text[match.end() :], "stream"
-    if "] " in text or text.endswith("]"):
-        if match := _SOURCE.match(text):
-            text = text[match.end() :]
-        elif glued := list(_ABSL.finditer(text)):
+    if ":" in text and ("] " in text or text.endswith("]")):
+        if text[0] == "[":
+            if match := _SOURCE.match(text):
+                text = text[match.end() :]
+        elif (".cc:" in text or ".h:" in text or ".cpp:" in text) and (glued := list(_ABSL.finditer(text))):
             severity = _ABSL_LEVEL[glued[-1][0][0]]
             text, printer = text[glued[-1].end() :], printer or "stream"
     return Line(text.strip(), whole, severity, tag, printer)
+
+
+def _prefix(text: str) -> Line | None:
+    """The line behind one prefix of a program that printed it on; None when there is none."""
+    first = text[:1]  # it tells most lines apart, which spares the longer patterns
+    if first.isdigit():
+        if match := _STAMPED.match(text):
+            return _behind(match)
+        return _retold(text)
+    if first == "[":
+        if _LONG.match(text):
+            return Line("", text, printer="logcat")
+        match = _HOSTED.match(text)
+        return Line(text[match.end() :], text, printer="hosted") if match else _retold(text)
+    if first in _TAG_INITIALS and (match := _BARE_TAG.match(text)):
+        return Line(text[match.end() :], text, None, match["tag"], "logcat")
+    if (text[1:2] in ("/", "(") or "  " in text or "/" in text[:164]) and (match := _SHORT.match(text)):
+        return _behind(match)
+    return _retold(text) if first in "JFMASOND" else None
+
+
+def _behind(match: re.Match[str]) -> Line:
+    found = match.groupdict()
+    level = found["level"] or found["level2"] or found["level3"]
+    tag = found["tag"] or found.get("tag2") or found["tag3"]
+    text = match.string[match.end() :].strip()
+    if tag is None:  # logcat -v process: the tag stands behind
+        text = _PROCESS_TAG.sub("", text)
+    return Line(text, match.string, _LOGCAT_LEVEL[level], tag.strip() if tag else None, "logcat")
+
+
+def _retold(text: str) -> Line | None:
+    match = _CLOCK.match(text)
+    if not match:
+        return None
+    level = "FATAL" if match["level"] == "CRITICAL" else match["level"]
+    return Line(text[match.end() :].strip(), text, level, match["name"], "hosted")

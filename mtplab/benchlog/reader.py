@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from .compose import choose, compose
+from .intake import take
 from .lines import HALF_LIMIT, Line, clean, strip_controls
-from .reading import Backend, OpTime, Reading
-from .rules import Rules, load_rules
-from .run import MAX_OPS, TEXT_LIMIT, Event, Run, Sign
+from .reading import Backend, Reading
+from .rules import Rule, Rules, load_rules
+from .run import Event, Run, Sign
+from .tables import KINDS, Tables
 from .verdict import judge, requested_by_log
 
-# The list of unsupported operations ends at its summary; other printers' lines may stand between.
-OP_GAP = 8
 MAX_RUNS = 256
-MAX_PROFILE_ROWS = 20_000
-_OP = re.compile(r"([A-Za-z_]\w{1,80}):(?: (.*)|$)", re.ASCII)
-_ROW = re.compile(
-    r"(?P<type>\S.{0,200}?)\s+[\d.]+\s+(?P<avg>[\d.]+)\s+(?P<percent>[\d.]+)%\s+[\d.]+%\s+[\d.]+\s+\d+\s+(?P<name>\S.*)",
-    re.ASCII,
-)
+BLOCK_LENGTH = 1 << 16
 _NOTHING: tuple[Event, ...] = ()
 
 
@@ -33,98 +27,91 @@ class LogReader:
         self._asked: Backend | None = requested  # type: ignore[assignment]
         self._rules = rules or load_rules()
         self._runs = [Run(self._rules)]
+        self._tables = Tables(self._rules)
         self._earlier: dict[tuple[int, str | None, str | None, bool], Reading] = {}
         self._number = 0
         self._last: tuple[int, str] = (0, "")
-        self._ops_left = 0  # lines for which the list of unsupported operations may still go on
-        self._ops_tag: str | None = None
-        self._profile = False
-        self._watching = False  # the next line belongs to a list or a table: look at it whatever it says
 
     # ---- lines in
 
     def feed(self, line: str) -> Sequence[Event]:
         """Takes one line (with or without its end) and returns the evidence, findings and figures it adds."""
-        return self._feed((line,), self._rules.parts)
+        self._number += 1
+        if len(line) > 2 * HALF_LIMIT:
+            line = strip_controls(line)
+        if self._tables.watching or self._rules.may_match(line):
+            return self._take(clean(line))
+        return _NOTHING
 
     def feed_text(self, text: str) -> Sequence[Event]:
         """Takes many whole lines at once: the same as feeding each, and faster."""
-        parts = tuple(part for part in self._rules.parts if part in text)
-        return self._feed(text.removesuffix("\n").split("\n"), parts)
+        return [event for events in self.scan(text) for event in events]
 
-    def _feed(self, lines: Sequence[str], parts: Sequence[str]) -> Sequence[Event]:
-        """Sets aside, as cheaply as can be, what no rule can match; `parts` are those that may stand in the lines."""
-        isdisjoint = self._rules.words.isdisjoint
-        events: list[Event] = []
-        number = self._number
-        for line in lines:
-            number += 1
-            if len(line) > 2 * HALF_LIMIT:
-                line = strip_controls(line)
-            if not self._watching and isdisjoint(line.split()):
-                for part in parts:
-                    if part in line:
-                        break
-                else:
-                    continue
-            self._number = number
-            events += self._take(clean(line))
-        self._number = number
-        return events
+    def scan(self, text: str) -> Iterator[Sequence[Event]]:
+        """Takes many whole lines at once and yields what each of them adds, as soon as it is taken."""
+        start = 0
+        while start < len(text):
+            end = text.rfind("\n", start, start + BLOCK_LENGTH) + 1
+            if end <= start:  # a line that is longer than a block
+                end = text.find("\n", start) + 1 or len(text)
+                yield self.feed(text[start:end])
+            else:
+                yield from self._scan_block(text[start:end])
+            start = end
+
+    def _scan_block(self, block: str) -> Iterator[Sequence[Event]]:
+        """Sets aside, as cheaply as can be, the lines of a block that no rule can match."""
+        tables, before, at = self._tables, self._number, 0  # `before`: how many lines stand before `at`
+        for start in [*self._rules.candidates(block), len(block)]:
+            while tables.watching and at < start:  # every line of a list or a table
+                end = block.index("\n", at) + 1
+                before = self._number = before + 1
+                if events := self._take(clean(block[at:end])):
+                    yield events
+                tables, at = self._tables, end
+            if start < at or start == len(block):
+                continue
+            end = block.index("\n", start) + 1
+            before = self._number = before + block.count("\n", at, start) + 1
+            if events := self._take(clean(block[start:end])):
+                yield events
+            tables, at = self._tables, end
+        self._number = before + block.count("\n", at)
 
     def _take(self, line: Line) -> Sequence[Event]:
         if not line.text:
             return _NOTHING
-        number = self._number
-        repeated = self._last == (number - 1, line.text)
+        number, last = self._number, self._last
         self._last = (number, line.text)
         found = self._rules.matches(line.text, line.whole)
-        if repeated and not any(rule.kind == "separator" for rule, _ in found):
-            return _NOTHING  # a log that was caught twice
+        again = last == (number - 1, line.text)  # a log that was caught twice
+        if not found:
+            if self._tables.watching and not again:
+                self._tables.take(line, number, found, self.run)
+            return _NOTHING
+        if again and not any(rule.kind == "separator" for rule, _ in found):
+            return _NOTHING
         events: list[Event] = []
+        tabled = False
         for rule, match in found:
-            if rule.kind == "opening":
-                self._open(rule.id)
-            events += self.run.take(rule, match, line, number)
-            self._ops_left = 0 if rule.kind in ("opsum", "nodes") else self._ops_left
-        kinds = {rule.kind for rule, _ in found}
-        if "ops" in kinds:
-            self._ops_left, self._ops_tag = OP_GAP, line.tag
-        elif self._ops_left and not found:
-            self._take_op(line)
-        if "profile" in kinds:
-            self._profile = True
-        elif self._profile:
-            self._take_row(line)
-        self._watching = self._profile or self._ops_left > 0
+            if rule.begins:
+                self._open(rule)
+            events += take(self.run, rule, match, line, number)
+            tabled = tabled or rule.kind in KINDS
+        if tabled or self._tables.watching:
+            self._tables.take(line, number, found, self.run)
         return events
 
-    def _take_op(self, line: Line) -> None:
-        self._ops_left -= 1
-        match = _OP.fullmatch(line.text)
-        if match and line.tag == self._ops_tag and len(self.run.ops) < MAX_OPS:
-            op = (match[1], (match[2] or "").strip()[:TEXT_LIMIT])
-            self.run.ops.setdefault(op, set()).add(len(self.run.nodes))
-            self._ops_left = OP_GAP
-
-    def _take_row(self, line: Line) -> None:
-        match = _ROW.fullmatch(line.text)
-        if not match:
-            self._profile = False
-            return
+    def _open(self, rule: Rule) -> None:
+        """Begins a new run when the current one already has its own opening, figures or end."""
         run = self.run
-        if "profile-regular" in run.seen and len(run.profile) < MAX_PROFILE_ROWS:
-            delegated = match["name"].startswith("Delegate/") or self._rules.backend_of(match["type"]) is not None
-            row = OpTime(match["type"], match["name"], float(match["avg"]), float(match["percent"]), not delegated)
-            if row not in run.profile[-200:]:  # the same rows come again, sorted by time
-                run.profile.append(row)
-
-    def _open(self, rule_id: str) -> None:
-        """Begins a new run when the current one already has its own opening or figures."""
-        again = rule_id in self.run.seen or (rule_id == "starting" and self.run.has_content)
-        if again and rule_id in ("starting", "parameters-begin") and len(self._runs) < MAX_RUNS:
+        again = {
+            "again": rule.id in run.seen or (rule.id == "starting" and run.has_content),
+            "after": run.closed or run.exit_code is not None or bool(run.blocks or run.figures),
+        }
+        if again[rule.begins or "again"] and len(self._runs) < MAX_RUNS:
             self._runs.append(Run(self._rules))
-            self._profile, self._ops_left = False, 0
+            self._tables = Tables(self._rules)
 
     @property
     def run(self) -> Run:

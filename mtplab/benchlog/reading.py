@@ -39,24 +39,44 @@ class Figure(msgspec.Struct, frozen=True):
 
 
 class OpTime(msgspec.Struct, frozen=True):
-    """One row of the op profile; `on_cpu` is None when the row does not say who ran it."""
+    """One row of the op profile; `on_cpu` is None when the log does not say who ran it."""
 
     node_type: str
     name: str
     avg_ms: float
     percent: float
     on_cpu: bool | None
+    inside_delegate: bool = False  # a part of a delegate's own profile: its time is in the delegate's node as well
 
 
 class LlmFigures(msgspec.Struct, frozen=True):
-    """The totals that LiteRT-LM reports about one conversation, in its own units."""
+    """What LiteRT-LM reports about one conversation: totals over its turns, no stamps.
+
+    `ttft_s` is derived by LiteRT-LM (prefill and the mean of a decoded token), not the moment of a first token.
+    `success_ratio` is verified ÷ drafted tokens, the bonus token excluded: it is not α.
+    """
 
     init_total_ms: float | None = None
     ttft_s: float | None = None
+    prefill_turns: int | None = None
     prefill_tokens: float | None = None
+    prefill_us: float | None = None
     prefill_tok_s: float | None = None
+    decode_turns: int | None = None
     decode_tokens: float | None = None
+    decode_us: float | None = None
     decode_tok_s: float | None = None
+    tokenize_us: float | None = None
+    drafted_tokens: float | None = None
+    verified_tokens: float | None = None
+    success_ratio: float | None = None
+    mtp_rounds: float | None = None
+    mtp_emitted_tokens: float | None = None
+    mtp_drafting_us: float | None = None
+    mtp_verify_us: float | None = None
+    mtp_round_us: float | None = None
+    plain_steps: float | None = None
+    plain_step_us: float | None = None
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import functools
+import operator
 import re
+from collections.abc import Callable
 from importlib import resources
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
+
+if TYPE_CHECKING:
+    from .sieve import Sieve
 
 Kind = Literal[
     "opening",  # a run begins
@@ -19,20 +24,30 @@ Kind = Literal[
     "flags",  # a command line
     "ignored",  # flags that the tool did not know
     "request",  # the program says which backend it uses
+    "accelerators",  # the accelerators that a tool was allowed to use
+    "list",  # the same as a JSON list, one in a line
+    "json",  # numbers of a result file
     "figure",  # numbers; the group's name says which and in which unit
     "stats",  # `count=…` of a block of runs
+    "llm",  # a BenchmarkInfo begins
+    "turn",  # one turn of a conversation: its tokens and how long they took
     "nodes",  # a delegate took nodes
     "ops",  # a list of unsupported operations begins
     "opsum",  # how many operations go where
+    "accelerated",  # the tool says whether every operation was accelerated, by whomever
     "created",  # a delegate was created
     "outcome",  # proves, or explains, a verdict
-    "profile",  # the header of an op profile
+    "section",  # a part of the op profile begins
+    "table",  # a table of the op profile begins
+    "profile",  # the header of such a table
     "separator",  # dashes between the parts of a BenchmarkInfo
     "note",  # only a finding, or which tool this is
 ]
 
 
-_Ready = tuple[int, "re.Pattern[str]", "Rule"]
+SIEVE_LENGTH = 1 << 14
+_Ready = tuple[int, Callable[[str], "re.Match[str] | None"], "Rule"]
+_PLACE = operator.itemgetter(0)
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,6 +65,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     priority: int = 0
     why: bool = False
     whole: bool = False
+    begins: Literal["again", "after", None] = None
     unless: list[str] = []
     when: list[str] = []
     asks: str | None = None
@@ -67,9 +83,22 @@ class RuleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """rules.toml: the rules, the labels of parameter lines and the names that delegates go by."""
 
     labels: dict[str, str]
+    flags: dict[str, str]
+    json: dict[str, str]
     delegates: list[tuple[str, str]]
     derived: dict[str, int]
     rule: list[Rule]
+
+
+def anchored(pattern: str) -> bool:
+    """Whether the whole pattern begins with ^, so that it need be tried at a line's beginning only."""
+    plain = re.sub(r"\\.|\[\^?\]?[^]]*\]", "", pattern)  # without escapes and sets
+    depth = 0
+    for sign in plain:
+        depth += (sign == "(") - (sign == ")")
+        if sign == "|" and depth == 0:
+            return False
+    return pattern.startswith("^")
 
 
 class Rules:
@@ -81,24 +110,56 @@ class Rules:
         self._by_word: dict[str, list[_Ready]] = {}
         self._by_part: dict[str, list[_Ready]] = {}
         for place, rule in enumerate(file.rule):
-            ready = (place, re.compile(rule.pattern, re.ASCII), rule)
+            pattern = re.compile(rule.pattern, re.ASCII)
+            ready: _Ready = (place, pattern.match if anchored(rule.pattern) else pattern.search, rule)
             for word in rule.words:
                 self._by_word.setdefault(word, []).append(ready)
             for part in rule.inside:
                 self._by_part.setdefault(part, []).append(ready)
         self.words = frozenset(self._by_word)
         # An escape can split a word, so a line that holds one is always looked at.
-        self.parts = (*self._by_part, "\x1b")
+        self.parts = (*self._by_part, "\x1b", "\x9b")
+
+    def may_match(self, line: str) -> bool:
+        """Whether any rule could match the line: a quick look that may say yes in vain, but never no."""
+        if not self.words.isdisjoint(line.split()):
+            return True
+        for part in self.parts:  # noqa: SIM110 - any() over a generator takes three times as long
+            if part in line:
+                return True
+        return False
+
+    def candidates(self, block: str) -> list[int]:
+        """Where the lines begin, in a block of whole lines, of which `may_match` would say yes, and a few more."""
+        if len(block) >= SIEVE_LENGTH:
+            return self._sieve.line_starts(block)
+        starts, at = [], 0
+        while at < len(block):
+            end = block.index("\n", at) + 1
+            if self.may_match(block[at:end]):
+                starts.append(at)
+            at = end
+        return starts
+
+    @functools.cached_property
+    def _sieve(self) -> Sieve:
+        from .sieve import Sieve  # numpy takes longer to load than most logs take to read
+
+        return Sieve(self.words, self.parts)
 
     def matches(self, text: str, whole: str) -> list[tuple[Rule, re.Match[str]]]:
         """Every rule that knows the line, `text` or `whole` with its prefixes, and its match, in the file's order."""
-        ready = {r[0]: r for word in self.words.intersection(whole.split()) for r in self._by_word[word]}
+        ready: list[_Ready] = []
+        for word in self.words.intersection(whole.split()):
+            ready += self._by_word[word]
         for part, members in self._by_part.items():
             if part in whole:
-                ready.update((r[0], r) for r in members)
+                ready += members
+        if len(ready) > 1:
+            ready = sorted({r[0]: r for r in ready}.values(), key=_PLACE)
         found = []
-        for _, (_, pattern, rule) in sorted(ready.items()):
-            if match := pattern.search(whole if rule.whole else text):
+        for _, search, rule in ready:
+            if match := search(whole if rule.whole else text):
                 found.append((rule, match))
         return found
 

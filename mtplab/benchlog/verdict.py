@@ -13,6 +13,7 @@ MAX_EVIDENCE = 12
 # When several accelerators were asked for, the one that gets the graph first.
 _ORDER: tuple[Backend, ...] = ("npu", "gpu", "nnapi")
 _SWITCHES = {"gpu": "use_gpu", "nnapi": "use_nnapi", "npu": "use_npu"}
+_STRANGER_SWITCHES = ("external_delegate", "stable_delegate", "use_hexagon", "use_coreml")
 _SIGNAL_EXITS = frozenset(range(129, 160))  # 128 + the signal's number, as every shell reports it
 
 
@@ -48,9 +49,16 @@ def requested_by_log(run: Run) -> tuple[Backend | None, str | None]:
     for known in BACKENDS:
         if named == known:
             return known, "parameters"
+    for backend in _ORDER:
+        if backend in run.accelerators:
+            return backend, "parameters"
+    if run.accelerators == {"cpu"}:
+        return "cpu", "no accelerator asked"
     asks = sorted(run.asks, key=lambda ask: (-ask[0], _ORDER.index(ask[1])))
     if asks and asks[0][0] >= 2:
         return asks[0][1], "delegate lines"
+    if run.strangers or _asks_stranger(run):
+        return None, None
     if "graph" in run.params or "graph" in run.flags:
         return "cpu", "no accelerator asked"
     if asks:
@@ -60,6 +68,11 @@ def requested_by_log(run: Run) -> tuple[Backend | None, str | None]:
     if any(key in run.params for key in _SWITCHES.values()):
         return "cpu", "no accelerator asked"
     return None, None
+
+
+def _asks_stranger(run: Run) -> bool:
+    """Whether a delegate was asked for by its library, whatever backend that is for."""
+    return any(run.setting(key) not in (None, "", "0", "false") for key in _STRANGER_SWITCHES)
 
 
 def judge(run: Run, requested: Backend | None) -> Judgement:
@@ -100,13 +113,15 @@ def _claims(run: Run, requested: Backend | None) -> Iterator[Claim]:
     elif requested is not None:
         yield from _node_claims(run, requested)
         yield from _flag_claims(run, requested)
+        yield from _accelerated_claims(run, requested)
+        yield from _profile_claims(run, requested)
         yield from _only_cpu_claims(run, requested)
 
 
 def _about(sign: Sign, requested: Backend | None) -> bool:
     if sign.backend == "any":
         return True
-    return sign.backend == requested or (sign.backend == "accelerator" and requested in ACCELERATORS)
+    return sign.backend == requested is not None or (sign.backend == "accelerator" and requested in ACCELERATORS)
 
 
 def _node_claims(run: Run, requested: Backend) -> Iterator[Claim]:
@@ -153,6 +168,35 @@ def _flag_claims(run: Run, requested: Backend) -> Iterator[Claim]:
         yield Claim("full_delegate", derived["enforced"], (flag, figure) if flag else (figure,))
 
 
+def _accelerated_claims(run: Run, requested: Backend) -> Iterator[Claim]:
+    """`Fully accelerated` proves a backend only where no other was allowed; a no is always a no."""
+    sign, figure = run.fully_sign, run.figure_signs.get("inference_avg_us")
+    if sign is None:
+        return
+    derived = run.rules.file.derived
+    if run.fully and run.accelerators == {requested} and figure:
+        asked = (run.accelerators_sign,) if run.accelerators_sign else ()
+        yield Claim("full_delegate", derived["enforced"], (*asked, sign, figure))
+    took = any(n.delegated for n in nodes_of(run, requested))
+    if not run.fully and took:
+        text = "the tool says that not all of the graph was accelerated"
+        yield Claim("partial", derived["nodes-partial"], (sign,), text)
+
+
+def _profile_claims(run: Run, requested: Backend) -> Iterator[Claim]:
+    """The op profile shows who ran the nodes; only a whole one shows that nobody else did."""
+    derived, signs = run.rules.file.derived, run.profile_signs
+    own, cpu = signs.get(requested) or (signs.get("any") if not _cpu_signs(run) else None), signs.get("cpu")
+    if own and cpu:
+        text = "the op profile shows nodes that ran on the CPU"
+        yield Claim("partial", derived["nodes-partial"], (own, cpu), text)
+    elif own and run.profile_whole and signs.keys() <= {requested, "any"}:
+        yield Claim("full_delegate", derived["nodes-full"], (own,))
+    elif cpu and not own and run.profile_whole and not took_nodes(run):
+        text = f"every node of the op profile ran on the CPU, none under the {requested.upper()} delegate"
+        yield Claim("fallback_cpu", derived["nodes-none"], (cpu,), text)
+
+
 def _touched(run: Run, backend: str) -> bool:
     return any(
         s.backend == backend for s in (*run.signs, *(n.sign for n in run.nodes), *(o.sign for o in run.opsums))
@@ -177,10 +221,14 @@ def _cpu_claims(run: Run) -> Iterator[Claim]:
     if took_nodes(run):
         return
     signs = _cpu_signs(run)
+    python = run.figure_signs.get("inference_avg_us") if run.accelerators == {"cpu"} else None
     asked = any(run.is_on(switch) for switch in _SWITCHES.values()) or any(weight >= 2 for weight, _ in run.asks)
     classic = run.figure_signs.get("inference_avg_us")
+    asked = asked or bool(run.strangers) or _asks_stranger(run)
     if not signs and classic and not asked and run.says_backend in (None, "cpu") and tool_is_classic(run):
         signs = [classic]  # the tool's default: no delegate was asked for, and the runs were made
+    if not signs and python and run.accelerators_sign:
+        signs = [run.accelerators_sign, python]  # no other accelerator was allowed
     if signs:
         yield Claim("cpu_baseline", run.rules.file.derived["baseline"], tuple(signs))
 
@@ -270,8 +318,12 @@ def ops_summary(run: Run) -> str | None:
 def _why_unknown(run: Run, requested: Backend | None) -> str:
     if not run.seen:
         return "no line of this text is one that a benchmark prints"
+    if requested is None and run.strangers:
+        return f"a delegate that this reader does not know was at work: {run.strangers[0].text}"
     if requested is None:
         return "no backend or delegate line in the log"
+    if run.fully is False and run.figures and requested != "cpu":
+        return "not all of the graph was accelerated, and no line says who ran how much"
     other = took_nodes(run)
     if other and other != requested:
         return f"the log shows the {other.upper()} delegate at work, and nothing about {requested.upper()}"

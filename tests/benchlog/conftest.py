@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
 from mtplab.benchlog.reader import LogReader
@@ -14,6 +15,7 @@ from mtplab.benchlog.reading import Reading
 from mtplab.benchlog.rules import Rules
 
 FOLDER = Path(__file__).parents[1] / "data" / "benchlogs"
+DIALECTS_FOLDER = FOLDER.with_name("benchlogs-dialects")
 STDERR = re.compile(r"(?:VERBOSE|WARNING|ERROR): |INFO: (?:Created|Initialized (?:TensorFlow|OpenCL)|Replacing)")
 
 
@@ -30,22 +32,25 @@ class Sample(NamedTuple):
         return FOLDER / f"{self.name}.txt"
 
 
-def load_samples() -> list[Sample]:
-    """All captured logs."""
+def load_samples(folder: Path) -> list[Sample]:
+    """All logs of a folder."""
     samples = []
-    for path in sorted(FOLDER.glob("*.json")):
+    for path in sorted(folder.glob("*.json")):
         text = path.with_suffix(".txt").read_text(encoding="utf-8")
         samples.append(Sample(path.stem, text.removesuffix("\n").split("\n"), json.loads(path.read_text("utf-8"))))
     return samples
 
 
-SAMPLES = load_samples()
+SAMPLES = load_samples(FOLDER)
+# Short logs in the dialects that the captured ones do not show: written after the programs' sources and outputs.
+DIALECTS = load_samples(DIALECTS_FOLDER)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that takes `sample` runs once for each captured log."""
-    if "sample" in metafunc.fixturenames:
-        metafunc.parametrize("sample", SAMPLES, ids=[s.name[:24] for s in SAMPLES])
+    """A test that takes `sample` runs once for each captured log, one that takes `dialect` for each written one."""
+    for name, logs in (("sample", SAMPLES), ("dialect", DIALECTS)):
+        if name in metafunc.fixturenames:
+            metafunc.parametrize(name, logs, ids=[log.name[:24] for log in logs])
 
 
 def _read(lines: list[str], requested: str | None = None, rules: Rules | None = None) -> Reading:
@@ -59,6 +64,8 @@ def _differences(reading: Reading, expected: dict[str, Any]) -> dict[str, tuple[
     """Field -> (wanted, got), for every field that the expectation says. The reason is prose and is not compared."""
     wanted = {k: v for k, v in expected.items() if k not in ("form", "device", "verdict_confidence", "reason", "llm")}
     found = {k: getattr(reading, k) for k in wanted}
+    if "op_profile" in wanted:
+        found["op_profile"] = [list(msgspec.structs.astuple(row)) for row in reading.op_profile]
     for key, value in expected.get("llm", {}).items():
         wanted[f"llm.{key}"], found[f"llm.{key}"] = value, getattr(reading.llm, key)
     return {k: (wanted[k], found[k]) for k in wanted if wanted[k] != found[k]}
@@ -92,3 +99,9 @@ def swapped() -> Any:
         return err + out if stderr_first else out + err
 
     return swap
+
+
+@pytest.fixture(scope="session")
+def dialects() -> list[Sample]:
+    """All written logs."""
+    return DIALECTS

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mtplab.benchlog.reader import LogReader
-from mtplab.benchlog.reading import Reading
+from mtplab.benchlog.reading import LlmFigures, Reading
 from mtplab.benchlog.rules import Rules, load_rules
 
 RULES = load_rules()
@@ -18,6 +18,15 @@ TIMINGS = "Inference timings in us: Init: 5, First inference: 4, Warmup (avg): 3
 TOOK = "Replacing 9 out of 9 node(s) with delegate ({}) node, yielding 1 partitions for subgraph 0.\n"
 GPU_TOOK = TOOK.format("TfLiteGpuDelegateV2")
 LITERT = "========== BENCHMARK RESULTS ==========\n"
+
+XNNPACK = "INFO: Created TensorFlow Lite XNNPACK delegate for CPU.\n"
+DASHES = "-" * 50 + "\n"
+INFO = "input_prompt: x\nBenchmarkInfo:\n  Time to first token: 1 s\n" + DASHES
+RATIO: dict[str, Any] = {"drafted_tokens": 9, "verified_tokens": 3, "success_ratio": 3 / 9}
+PROFILE = (
+    "Operator-wise Profiling Info for Regular Benchmark Runs:\nDelegate internal: \n"
+    "[node type]\t[first]\t[avg ms]\t[%]\t[cdf%]\t[mem KB]\t[times called]\t[Name]\n"
+)
 
 # Small logs for what the captured ones do not show: text, requested, and some of what must be read.
 CASES: list[tuple[str, str | None, dict[str, Any]]] = [
@@ -123,6 +132,21 @@ CASES: list[tuple[str, str | None, dict[str, Any]]] = [
     ("INFO: Loaded model /data/local/tmp/m.tflite\n", None, {"tool": "benchmark_model", "verdict": "unknown"}),
     ("WARN: Unconsumed cmdline flags: --use_gpu=true\n" + TIMINGS, None, {"verdict": "fallback_cpu"}),
     ("I0000 00:00:1.2 3 litert_lm_main.cc:193] x\n", None, {"tool": "litert_lm_main"}),
+    ("An error occurred during benchmarking\n", "gpu", {"verdict": "failed"}),
+    ("ERROR benchmark_litert_model: x\nModel file not found: nope.tflite\n", None, {"verdict": "failed"}),
+    ("Model is not fully accelerated but --require_full_delegation was set.\n", "npu", {"verdict": "failed"}),
+    ("Requesting full delegation and CPU acceleration are incompatible.\n", None, {"verdict": "failed"}),
+    (" BENCHMARK RESULTS\nInference (avg): 1.00 ms (3 runs)\n" + "=" * 40 + "\n", None, {"complete": True}),
+    (
+        "Accelerators:    GPU | CPU\nCreate WebGPU environment (x)\n" + XNNPACK + TIMINGS,
+        None,
+        {"requested": "gpu", "verdict": "unknown"},
+    ),
+    (INFO + "    No prefill turns recorded.\n" + DASHES, None, {"complete": False}),
+    (INFO + "    No prefill turns recorded.\n" + DASHES * 2, None, {"complete": True}),
+    (INFO + "  Mark Durations (1):\n    - a: 1ms\n" + DASHES, None, {"complete": True}),
+    ("Num drafted tokens: 9\nNum verified tokens: 3\n", None, {"llm": LlmFigures(None, **RATIO)}),
+    (PROFILE + "\tCONV_2D\t1.0\t1.5\t100.0%\t100.0%\t0.0\t1\tx:0\n", None, {}),
     ("NNAPI delegate created.\nTransport layer setup failed\n", None, {"requested": "nnapi"}),
 ]
 
@@ -141,10 +165,10 @@ def test_each_kind_of_line_is_read(text: str, requested: str | None, expected: d
 
 
 @pytest.fixture(scope="module")
-def corpus(samples: Any) -> list[tuple[str, str | None, Reading]]:
+def corpus(samples: Any, dialects: Any) -> list[tuple[str, str | None, Reading]]:
     """Every log of these tests with its reading under all rules."""
     logs = [(text, requested) for text, requested, _ in CASES]
-    logs += [("\n".join(sample.lines), None) for sample in samples]
+    logs += [("\n".join(sample.lines), None) for sample in (*samples, *dialects)]
     return [(text, requested, _read(text, requested, RULES)) for text, requested in logs]
 
 
