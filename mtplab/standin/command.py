@@ -8,9 +8,10 @@ import click
 @click.command("standin", context_settings={"ignore_unknown_options": True, "help_option_names": []})
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def standin_command(arguments: tuple[str, ...]) -> int:
-    """Serve a Pixel that isn't there on 127.0.0.1 until stopped; prints one JSON line with its serial.
+    """Serve a phone that isn't there on 127.0.0.1 until stopped; prints one JSON line with its serial.
 
-    Takes --scenario, --profile, --root, --port, --speed, --backend, --allow-key, --program; see --help.
+    Takes --scenario, --profile, --heat, --seed, --trace, --speed, --root, --port, --backend, --allow-key, --program;
+    see --help.
     """
     from mtplab.standin import serve
 

@@ -189,13 +189,14 @@ class DeviceFiles:
         target = self.root + path
         draft, flags = f"{target}~", os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         try:
-            handle = os.open(draft, flags, 0o600)
+            handle = os.open(draft, flags, mode)
         except FileNotFoundError:
             Path(target).parent.mkdir(parents=True, exist_ok=True)
-            handle = os.open(draft, flags, 0o600)
+            handle = os.open(draft, flags, mode)
         try:
             os.write(handle, text.encode() if isinstance(text, str) else text)
-            os.fchmod(handle, mode)
+            if mode & 0o133:  # what the process's umask may have taken away
+                os.fchmod(handle, mode)
         finally:
             os.close(handle)
         os.replace(draft, target)  # noqa: PTH105 - some hundred times a second

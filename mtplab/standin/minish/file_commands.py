@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import shutil
 import stat
@@ -291,6 +290,8 @@ def _du(shell: Shell, words: list[str]) -> int:
 
 def _digest(kind: str) -> Command:
     def run(shell: Shell, words: list[str]) -> int:
+        import hashlib  # costs more than most commands take
+
         options, status = read_options(words, "b"), 0
         for path in options.rest or ["-"]:
             digest = hashlib.new(kind)

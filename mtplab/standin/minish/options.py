@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass, field
 
 
-@dataclass
 class Options:
     """The options given (with their values) and the rest of the words."""
 
-    given: dict[str, str] = field(default_factory=dict)
-    rest: list[str] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.given: dict[str, str] = {}
+        self.rest: list[str] = []
 
 
 def read_options(words: list[str], known: str, stop_early: bool = False) -> Options:

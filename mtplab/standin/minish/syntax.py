@@ -1,9 +1,12 @@
-"""Reads shell text into a tree: the grammar of POSIX sh without aliases."""
+"""The tree a shell program is read into.
+
+Plain classes: every command of the portable shell is a process that loads this, and dataclasses take longer to make
+than most commands to run.
+"""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import Union  # aliases are evaluated, and forward names allow no `|` in Python 3.10
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
@@ -24,139 +27,122 @@ class Incomplete(SyntaxProblem):
     """The text may still become one if more lines follow."""
 
 
-@dataclass(frozen=True)
 class Literal:
     """Characters as they are."""
 
-    text: str
-    quoted: bool
+    def __init__(self, text: str, quoted: bool) -> None:
+        self.text, self.quoted = text, quoted
 
 
-@dataclass(frozen=True)
 class Parameter:
     """`$name`, `${name:-word}`, `${#name}` …"""
 
-    name: str
-    operator: str
-    word: Word | None
-    quoted: bool
+    def __init__(self, name: str, operator: str, word: Word | None, quoted: bool) -> None:
+        self.name, self.operator, self.word, self.quoted = name, operator, word, quoted
 
 
-@dataclass(frozen=True)
 class Substitution:
     """`$(commands)`."""
 
-    body: Sequence_
-    quoted: bool
+    def __init__(self, body: Sequence_, quoted: bool) -> None:
+        self.body, self.quoted = body, quoted
 
 
-@dataclass(frozen=True)
 class Arithmetic:
     """`$((expression))`."""
 
-    word: Word
-    quoted: bool
+    def __init__(self, word: Word, quoted: bool) -> None:
+        self.word, self.quoted = word, quoted
 
 
 Part = Union[Literal, Parameter, Substitution, Arithmetic]  # noqa: UP007
 Word = tuple[Part, ...]
 
 
-@dataclass
 class Redirection:
     """`n>word`; for here-documents the word is the body."""
 
-    handle: int
-    operator: str
-    word: Word
+    def __init__(self, handle: int, operator: str, word: Word) -> None:
+        self.handle, self.operator, self.word = handle, operator, word
 
 
-@dataclass
 class Simple:
     """Assignments, words and redirections."""
 
-    assignments: list[tuple[str, Word]] = field(default_factory=list)
-    words: list[Word] = field(default_factory=list)
-    redirections: list[Redirection] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.assignments: list[tuple[str, Word]] = []
+        self.words: list[Word] = []
+        self.redirections: list[Redirection] = []
 
 
-@dataclass
 class Pipeline:
     """Commands joined by `|`."""
 
-    commands: list[Node]
-    negated: bool
+    def __init__(self, commands: list[Node], negated: bool) -> None:
+        self.commands, self.negated = commands, negated
 
 
-@dataclass
 class AndOr:
     """Pipelines joined by `&&` and `||`: the operator stands before each but the first."""
 
-    items: list[tuple[str, Node]]
+    def __init__(self, items: list[tuple[str, Node]]) -> None:
+        self.items = items
 
 
-@dataclass
 class Sequence_:
     """Commands one after another; True marks those for the background."""
 
-    items: list[tuple[Node, bool]] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.items: list[tuple[Node, bool]] = []
 
 
-@dataclass
 class Compound:
     """A compound command with the redirections behind it."""
 
-    body: Node
-    redirections: list[Redirection]
+    def __init__(self, body: Node, redirections: list[Redirection]) -> None:
+        self.body, self.redirections = body, redirections
 
 
-@dataclass
 class Subshell:
     """`( … )`."""
 
-    body: Sequence_
+    def __init__(self, body: Sequence_) -> None:
+        self.body = body
 
 
-@dataclass
 class If:
     """Conditions with their branches, and the last `else`."""
 
-    branches: list[tuple[Sequence_, Sequence_]]
-    otherwise: Sequence_ | None
+    def __init__(self, branches: list[tuple[Sequence_, Sequence_]], otherwise: Sequence_ | None) -> None:
+        self.branches, self.otherwise = branches, otherwise
 
 
-@dataclass
 class Loop:
     """`while` or `until`."""
 
-    condition: Sequence_
-    body: Sequence_
-    until: bool
+    def __init__(self, condition: Sequence_, body: Sequence_, until: bool) -> None:
+        self.condition, self.body, self.until = condition, body, until
 
 
-@dataclass
 class For:
     """`for name in words`; None stands for the positional parameters."""
 
-    name: str
-    words: list[Word] | None
-    body: Sequence_
+    def __init__(self, name: str, words: list[Word] | None, body: Sequence_) -> None:
+        self.name, self.words, self.body = name, words, body
 
 
-@dataclass
 class Case:
     """`case word in pattern) … ;;`."""
 
-    word: Word
-    items: list[tuple[list[Word], Sequence_]]
+    def __init__(self, word: Word, items: list[tuple[list[Word], Sequence_]]) -> None:
+        self.word, self.items = word, items
 
 
-@dataclass
 class Function:
     """`name() body`."""
 
-    name: str
-    body: Node
+    def __init__(self, name: str, body: Node) -> None:
+        self.name, self.body = name, body
 
 
 Node = Union[Simple, Pipeline, AndOr, Sequence_, Compound, Subshell, If, Loop, For, Case, Function]  # noqa: UP007
