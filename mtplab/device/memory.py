@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import msgspec
 
@@ -14,6 +15,7 @@ KILLED = 137  # 128 + SIGKILL
 # What a runtime takes beside weights and caches: its code, its arena, the input buffers. An assumption, stated so.
 RUNTIME_BYTES = 96 << 20
 _LINES = 3000
+_LOOKS_S = (0.0, 0.7)  # the killer may write its line after the deed
 # lmkd's own lines, ActivityManager's, and the kernel's killer.
 _KILLER = re.compile(r"lowmemorykiller|\blmkd\b|am_kill|oom-kill|oom_reaper|out of memory|\blowmem", re.IGNORECASE)
 
@@ -117,8 +119,11 @@ def explain_kill(link: Link, program: str, exit_code: int | None, pid: int | Non
         why = "its process number is not known, so the phone's log could not be searched"
     else:
         try:
-            log = link.run(["logcat", "-d", "-t", str(_LINES), "-v", "threadtime"], timeout_s=15).stdout
-            proof = killer_line(log, pid)
+            for wait_s in _LOOKS_S:
+                time.sleep(wait_s)
+                log = link.run(["logcat", "-d", "-t", str(_LINES), "-v", "threadtime"], timeout_s=15).stdout
+                if (proof := killer_line(log, pid)) is not None:
+                    break
         except DeviceError as problem:
             why = f"the phone's log could not be read ({problem})"
     if proof is not None:

@@ -161,7 +161,8 @@ def notes() -> list[Note]:
     return found
 
 
-def _keep(note: Note) -> None:
+def keep(note: Note) -> None:
+    """Write the note of a phone in one step, or remove it where it says nothing; DeviceError if that fails."""
     path = _note_path(note.phone)
     try:
         if note.changes:
@@ -241,7 +242,7 @@ def prepare(link: Link, phone: str, names: Sequence[str], about: str, simulated:
     changes = [Change(row.name, before[row.name][0] or "", row.want) for row in todo]
     left = note_of(phone)
     kept = [c for c in left.changes if c.name not in {n.name for n in changes}] if left else []
-    _keep(Note(phone, about, time.time(), [*kept, *changes]))
+    keep(Note(phone, about, time.time(), [*kept, *changes]))
     after = _write(link, [(row, row.want) for row in todo])
     # What the phone made of it is what will be found there, and known as ours, when it is put back.
     made = [
@@ -250,7 +251,7 @@ def prepare(link: Link, phone: str, names: Sequence[str], about: str, simulated:
         if not row.alike(after[row.name][0], change.before)
     ]
     if made != changes:
-        _keep(Note(phone, about, time.time(), [*kept, *made]))
+        keep(Note(phone, about, time.time(), [*kept, *made]))
     return [_prepared(row, before[row.name], after.get(row.name), row.name in apart) for row in rows]
 
 
@@ -290,7 +291,7 @@ def put_back(link: Link, phone: str) -> list[Told]:
         _restored(row, change, found[row.name], after.get(row.name))
         for row, change in zip(rows, changes, strict=True)
     ]
-    _keep(msgspec.structs.replace(note, changes=[]))
+    keep(msgspec.structs.replace(note, changes=[]))
     return told
 
 

@@ -13,11 +13,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from mtplab.device import prepare
 from mtplab.device.adb import PrivateServer
+from mtplab.device.lock import serial_hash, standin_key
 from mtplab.engine.client import EngineHandle, attach, launch, running_engines
 from mtplab.engine.errors import EngineError
 from mtplab.engine.options import EngineOptions
-from mtplab.session import archive
+from mtplab.session import archive, paths
 from mtplab.session import events as ev
 from mtplab.session.journal import JournalReader
 
@@ -114,8 +116,18 @@ def test_kill_minus_nine_of_the_engine_leaves_a_session_that_opens_and_no_proces
     opened = archive.open_session(engine.session_dir)
     assert opened.record.recovered
     assert died - opened.events[-1].t < 2.0
-    # The lock died with its owner: the phone can be taken again at once.
-    stop(launch(STANDIN))
+    # As a measurement would have left it: airplane mode on, and the note of what it was before.
+    root = paths.cache_dir() / "standin"
+    airplane = root / "device" / "dev" / ".sim" / "settings" / "global.airplane_mode_on"
+    airplane.write_text("1\n")
+    phone, changes = serial_hash(standin_key(root)), [prepare.Change("airplane_mode", "0", "1")]
+    prepare.keep(prepare.Note(phone, engine.session_dir.name, time.time(), changes))
+    # The lock died with its owner: the phone can be taken again at once, and gets back what it lent.
+    following = launch(STANDIN)
+    said = "airplane mode: 1 → 0"
+    wait_for(lambda: any(isinstance(e, ev.Message) and said in e.text for e in events_of(following)))
+    assert (airplane.read_text(), prepare.note_of(phone)) == ("0\n", None)
+    stop(following)
 
 
 def test_kill_minus_nine_of_the_viewer_leaves_the_engine_running(places: Path) -> None:
