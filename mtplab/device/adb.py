@@ -190,6 +190,9 @@ def free_port() -> int:
 class PrivateServer(AdbServer):
     """An adb server of our own: own port, own home, own key; no USB, no emulators; gone at the end.
 
+    adb asks nobody on its port who they are, so any account of this machine may use it while it runs: only stand-ins
+    are ever attached to it, whose shell has no way to the host's files, and never a phone.
+
     `public_key_path` is the key it shows to devices, so that a stand-in can be told to allow it.
     """
 
