@@ -43,7 +43,7 @@ def test_unknown_identity_is_said_with_its_reason() -> None:
 def test_a_lost_cable_is_loud_and_says_what_to_do() -> None:
     lost = ev.LinkChanged(t=1006.0, state="lost", reason="device \x1b[2Joffline")
     view = view_of([*synthetic.whole_run()[:3], lost], now=1018.2)
-    rows = cable_rows(view)
+    rows = cable_rows(view, 120)
     text = plain(rows)
     assert len(rows) == LOST_ROWS
     assert "CABLE LOST 12 s: plug it in; nothing that was recorded is lost" in text and "device offline" in text
@@ -58,10 +58,10 @@ def test_a_returned_cable_says_how_long_it_was_out_and_then_falls_silent() -> No
         ev.LinkChanged(t=1007.0, state="lost", reason="still offline"),
         ev.LinkChanged(t=1013.4, state="returned"),
     ]
-    assert "cable back after 7 s: the gap is marked" in plain(cable_rows(view_of(events, now=1014.0)))
-    assert cable_rows(view_of(events, now=1013.4 + BACK_S)) == []
-    assert cable_rows(view_of(events, phase="ended", now=1014.0)) == []
-    assert cable_rows(view_of(synthetic.whole_run())) == []
+    assert "cable back after 7 s: the gap is marked" in plain(cable_rows(view_of(events, now=1014.0), 120))
+    assert cable_rows(view_of(events, now=1013.4 + BACK_S), 120) == []
+    assert cable_rows(view_of(events, phase="ended", now=1014.0), 120) == []
+    assert cable_rows(view_of(synthetic.whole_run()), 120) == []
 
 
 @pytest.mark.parametrize(("stage", "words"), [("bench", "needs the phone"), ("export", "goes on")])
@@ -71,8 +71,9 @@ def test_a_lost_cable_says_what_becomes_of_the_stage(stage: str, words: str) -> 
         ev.StageChanged(t=1.0, name=stage, status="running"),
         ev.LinkChanged(t=2.0, state="lost", reason="gone"),
     ]
-    text = plain(cable_rows(view_of(events, now=3.0)))
-    assert f"Stage {stage}" in text and words in text
+    for width in (80, 120):
+        text = plain(cable_rows(view_of(events, now=3.0), width), width)
+        assert f"Stage {stage}" in text and words in text and "…" not in text
 
 
 def _lost_after(seconds: float) -> View:

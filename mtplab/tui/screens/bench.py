@@ -109,7 +109,7 @@ class BenchScreen(Screen[None]):
     def draw(self, view: View, count: int, *, warm: bool) -> None:
         """Draw what is due at tick number `count` (ten a second); plots only once their library is there."""
         self.set_class(view.replay is not None, "-replaying")
-        rows = len(cable_rows(view))
+        rows = len(cable_rows(view, self.size.width))
         self.set_class(rows == LOST_ROWS, "-cable-lost")
         self.set_class(0 < rows < LOST_ROWS, "-cable-back")
         if count % 2 == 0:

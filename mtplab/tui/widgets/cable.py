@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rich.cells import cell_len
 from textual.content import Content
 
 from mtplab.tui import texts
@@ -19,11 +20,11 @@ class CableBar(Painted):
     """Three loud rows while the cable is out, one quiet row for a while after its return, nothing else."""
 
     def render_view(self, view: View, width: int, height: int) -> Content:
-        return texts.lines(cable_rows(view), width, height)
+        return texts.lines(cable_rows(view, width), width, height)
 
 
-def cable_rows(view: View) -> list[list[Part]]:
-    """The bar's rows; none where nothing is to be said."""
+def cable_rows(view: View, width: int) -> list[list[Part]]:
+    """The bar's rows, what matters most first; none where nothing is to be said."""
     state = view.state
     if view.phase not in ("live", "replay") or state.link_lost_t is None:
         return []
@@ -34,14 +35,20 @@ def cable_rows(view: View) -> list[list[Part]]:
         loud = "bold $loud-text on $loud-error"
         return [
             [(f" ✗ CABLE LOST {_seconds(out_s)}: plug it in; nothing that was recorded is lost ", loud)],
-            [(f"   {reason}", "$text-warning")],
-            [f"   The session goes on and marks the gap; the engine reconnects by itself.  {_run(view)}"],
+            [_whole(f"   {_run(view)}", "The engine reconnects by itself; the gap is marked.", width)],
+            [(f"   {reason}", "$text-muted")],
         ]
     if state.link == "returned" and state.link_t is not None and 0 <= now - state.link_t < BACK_S:
         out_s = state.link_t - state.link_lost_t
-        said = f" ✓ cable back after {_seconds(out_s)}: the gap is marked, the session goes on.  {_run(view)}"
-        return [[(said, "bold $text-success")]]
+        said = f" ✓ cable back after {_seconds(out_s)}: the gap is marked, the session goes on."
+        return [[(_whole(said, _run(view), width), "bold $text-success")]]
     return []
+
+
+def _whole(first: str, more: str, width: int) -> str:
+    """Both sentences where both fit, else the first alone: half a sentence helps nobody."""
+    both = f"{first}  {more}"
+    return both if cell_len(both) <= width else first
 
 
 def _seconds(seconds: float) -> str:
@@ -55,5 +62,5 @@ def _run(view: View) -> str:
         return "No stage runs." if not view.state.running else ""
     name = texts.clean(stage.name, 16)
     if stage.name in ON_THE_PHONE:
-        return f"Stage {name} needs the phone: if it fails, r runs it again and finds the rest cached."
+        return f"Stage {name} needs the phone; if it fails: r again, the rest is cached."
     return f"Stage {name} runs on this computer and goes on."
