@@ -1,4 +1,4 @@
-"""The cable is pulled and put back under the lab in a real terminal, over a real engine and the real adb."""
+"""Picker, doctor and a pulled cable under the lab in a real terminal, over a real engine and the real adb."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ def test_a_pulled_cable_is_told_and_nothing_is_lost(bench: Bench, size: tuple[in
         bench.env["ANDROID_ADB_SERVER_PORT"] = str(phone.server.port)
         with Terminal(bench.command("lab"), *size, env=bench.env) as terminal:
             terminal.until(lambda s: "skin " in s and "SIMULATED" in s, 60)
+            _pages(terminal, phone.serial)
             terminal.press("m")
             terminal.until(lambda s: "what happened" in s, 20)
             terminal.press("before\r")
@@ -36,6 +37,20 @@ def test_a_pulled_cable_is_told_and_nothing_is_lost(bench: Bench, size: tuple[in
             terminal.press("q")
             assert terminal.wait(40) == 0
     _nothing_was_lost(session)
+
+
+def _pages(terminal: Terminal, serial: str) -> None:
+    """The picker sees the real adb's list; the doctor judges this engine's phone without touching it."""
+    terminal.press("w")
+    terminal.until(lambda s: f"● {serial}" in s and "this lab shows it" in s, 30)
+    terminal.press("q")
+    terminal.until(lambda s: "1 Device" in s, 20)
+    terminal.press("d")
+    terminal.until(lambda s: "READY: " in s, 60)
+    terminal.press("\x1b[4~")  # End
+    terminal.until(lambda s: "calibration" in s, 20)
+    terminal.press("q")
+    terminal.until(lambda s: "1 Device" in s, 20)
 
 
 def _nothing_was_lost(session: Path) -> None:

@@ -64,6 +64,18 @@ def test_a_returned_cable_says_how_long_it_was_out_and_then_falls_silent() -> No
     assert cable_rows(view_of(synthetic.whole_run()), 120) == []
 
 
+def test_a_run_that_failed_for_want_of_the_cable_says_which_key_goes_on() -> None:
+    events: list[ev.Event] = [
+        ev.RunStarted(t=1.0, run="r", stages=["bench"], policy=Policy(), model="m", head="h", recipe="x"),
+        ev.LinkChanged(t=2.0, state="lost", reason="gone"),
+        ev.RunEnded(t=3.0, run="r", outcome="failed", exit_code=4),
+        ev.LinkChanged(t=4.0, state="returned"),
+    ]
+    assert "The run failed meanwhile: r runs it again" in plain(cable_rows(view_of(events, now=5.0), 140))
+    before = [*events[:1], ev.RunEnded(t=1.5, run="r", outcome="failed", exit_code=4), events[1], events[3]]
+    assert "meanwhile" not in plain(cable_rows(view_of(before, now=5.0), 140))
+
+
 @pytest.mark.parametrize(("stage", "words"), [("bench", "needs the phone"), ("export", "goes on")])
 def test_a_lost_cable_says_what_becomes_of_the_stage(stage: str, words: str) -> None:
     events: list[ev.Event] = [

@@ -59,6 +59,9 @@ def _run(view: View) -> str:
     """What the run does meanwhile: a stage of this computer needs no phone."""
     stage = view.state.current_stage() if view.state.running else None
     if stage is None:
+        end = view.state.run_end
+        if end is not None and end.outcome == "failed" and end.t >= (view.state.link_lost_t or 0.0):
+            return "The run failed meanwhile: r runs it again, the rest is cached."
         return "No stage runs." if not view.state.running else ""
     name = texts.clean(stage.name, 16)
     if stage.name in ON_THE_PHONE:
