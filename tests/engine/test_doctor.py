@@ -19,15 +19,6 @@ from mtplab.device.lock import PhoneLock, standin_key
 from mtplab.engine.deep import deep_check
 
 
-@pytest.fixture
-def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Sessions, cache and locks below a fresh folder."""
-    for name in ("sessions", "cache", "runtime"):
-        (tmp_path / name).mkdir(mode=0o700)
-        monkeypatch.setenv(f"MTPLAB_{name.upper()}", str(tmp_path / name))
-    return tmp_path
-
-
 def doctor(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "mtplab.cli", "doctor", *arguments],
