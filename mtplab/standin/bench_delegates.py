@@ -76,6 +76,13 @@ class Delegates:
         gpu = self._flags["use_gpu"] and self._script.gpu in (*GPU_TAKES_ALL, "dynamic", "crash")
         return gpu or self.on_npu()
 
+    def taken(self, graph: Graph) -> tuple[set[int], str]:
+        """The nodes of a graph that an accelerator is said to run, and the name of its delegate."""
+        if self._flags["use_gpu"] and self._script.gpu in GPU_RUNS:
+            supported = {i for i, node in enumerate(graph.nodes) if node.op not in gpu_refused(graph, self._script)}
+            return largest_partition(graph, supported)[0], "TfLiteGpuDelegateV2"
+        return (set(range(len(graph.nodes))) if self.on_npu() else set()), "TfLiteNnapiDelegate"
+
     def count_inference(self) -> None:
         """An inference on the NPU moves its counter; nothing else does."""
         if self.on_npu():

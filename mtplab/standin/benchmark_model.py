@@ -20,6 +20,7 @@ from mtplab.standin import bench_flags, bench_stats
 from mtplab.standin.bench_delegates import Delegates, read_script
 from mtplab.standin.bench_graph import Delegation, Graph, Model, read_file, read_model, xnnpack_delegation
 from mtplab.standin.bench_io import RUNTIME, TOOL, Failure, Fatal, Throttle, fail, say
+from mtplab.standin.bench_profile import profile
 from mtplab.standin.bench_run import HostRun, as_program, import_runtime
 
 
@@ -63,6 +64,10 @@ class Benchmark:
         runs = self._host.series(graph, flags["num_runs"], flags["min_secs"])
         for line in bench_stats.closing_lines(init_us, warm, runs, start_memory, init_memory, monitor):
             say(TOOL, "INFO", line)
+        if flags["enable_op_profiling"]:
+            taken, delegate = self._delegates.taken(graph)
+            for entry in profile(data, graph, taken, delegate, init_us, runs):
+                say(TOOL, "INFO", entry)
         if flags["output_filepath"]:
             self._host.save_outputs(graph, flags["output_filepath"], self._delegates.overflows())
 

@@ -122,3 +122,22 @@ def test_full_delegation_beside_the_cpu_is_refused_as_the_tool_does(model: Path,
     code, log = run("benchmark_litert_model", model, "normal", [*LITERT_GPU, *ONLY_FULL], tmp_path / "counter")
     assert code == 134
     assert "Requesting full delegation and CPU acceleration are incompatible." in log
+
+
+@pytest.mark.parametrize(("scenario", "flags", "kinds"), [
+    ("normal", [], ["FULLY_CONNECTED", "TANH", "FULLY_CONNECTED"]),
+    ("normal", CLASSIC_GPU, ["TfLiteGpuDelegateV2"]),
+    ("gpu-partial", CLASSIC_GPU, ["TfLiteGpuDelegateV2", "FULLY_CONNECTED", "FULLY_CONNECTED"]),
+])  # fmt: skip
+def test_the_op_profile_times_each_operation_and_is_not_taken_for_the_inference(
+    model: Path, tmp_path: Path, scenario: str, flags: list[str], kinds: list[str]
+) -> None:
+    asked = ["--enable_op_profiling=true", *flags]
+    code, log = run("benchmark_model", model, scenario, asked, tmp_path / "counter")
+    reader = LogReader("gpu" if flags else "cpu")
+    reader.feed_text(log)
+    reading = reader.finish(code)
+    assert [row.node_type for row in reading.op_profile] == kinds, log
+    assert all(row.avg_ms >= 0 for row in reading.op_profile)
+    assert reading.complete
+    assert f"Inference (avg): {reading.inference_avg_us:g}" in log
