@@ -79,7 +79,9 @@ while :; do
   esac
 done
 """
-SLOW_PERIOD_S, LOAD_PERIOD_S, COST_PERIOD_S = 0.5, 1.0, 5.0
+SLOW_PERIOD_S, LOAD_PERIOD_S, COST_PERIOD_S = 0.5, 1.0, 2.5
+# A shell tells its CPU time in hundredths of a second: less than this is mostly rounding.
+_LEAST_CPU_S = 0.03
 _TIME = re.compile(r"(\d{1,7})m(\d{1,2}(?:\.\d{1,9})?)s", re.ASCII)
 
 
@@ -124,10 +126,12 @@ class FrameReader:
 
     @property
     def device_ms(self) -> float | None:
-        """CPU time of the loop on the phone per sample; None until the phone's clock has told two times apart."""
-        if len(self._cpu) < 2 or self._cpu[-1][0] <= self._cpu[0][0] or self._cpu[-1][1] <= self._cpu[0][1]:
+        """CPU time of the loop on the phone per sample; None until the phone's clock has told it to a third or so."""
+        if len(self._cpu) < 2:
             return None
         (first, began_s), (last, ended_s) = self._cpu[0], self._cpu[-1]
+        if last <= first or ended_s - began_s < _LEAST_CPU_S:
+            return None
         return 1000.0 * (ended_s - began_s) / (last - first)
 
     def feed(self, line: str, t: float) -> ThermalSample | None:

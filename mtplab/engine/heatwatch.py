@@ -16,7 +16,7 @@ from mtplab.session.text import clean_text
 
 # A reading of the service older than this says nothing about now.
 FRESH_S = 10.0
-COST_EVERY_S = 5.0
+COST_EVERY_S = 2.5
 
 
 class HeatWatch:
