@@ -21,6 +21,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
+import msgspec
 import psutil
 
 from mtplab.device.adb import PrivateServer
@@ -31,7 +32,9 @@ from mtplab.engine.options import EngineOptions, RunOptions
 from mtplab.engine.service import Engine
 from mtplab.session import events as ev
 from mtplab.session.archive import open_session
+from mtplab.standin.settings import read_toml
 
+EXPECTATIONS = Path(__file__).with_suffix(".toml")
 OPERATIONS = ("facts", "sample", "push", "bench", "cancel")
 SAMPLES = 5
 PUSHED_BYTES = 4_000_000  # more than a flaky cable carries at once
@@ -106,7 +109,7 @@ class Play:
             assert engine is not None
             until(lambda: seen.samples >= SAMPLES, lambda: f"{self.scenario}: no samples")
             self._only_the_sampler(phone, "sampling")
-            engine.start_run(_options(runs=50)).join(90)
+            engine.start_run(_options(self.scenario, runs=50)).join(90)
             self._only_the_sampler(phone, "a run")
             self._cancelled_run(engine, seen)
             self._only_the_sampler(phone, "a cancelled run")
@@ -130,7 +133,7 @@ class Play:
     def _cancelled_run(self, engine: Engine, seen: _Seen) -> None:
         """A run that is cancelled when its first log line comes (or that ends before)."""
         before = seen.lines
-        run = engine.start_run(_options(runs=100_000))
+        run = engine.start_run(_options(self.scenario, runs=100_000))
         until(lambda: seen.lines > before or not run.running, lambda: f"{self.scenario}: the second run says nothing")
         engine.cancel()
         run.join(30)
@@ -202,13 +205,14 @@ class Play:
         verdicts = [e for e in events if isinstance(e, ev.VerdictReached) and not e.provisional]
         words = {v.requested: sorted({w.verdict for w in verdicts if w.requested == v.requested}) for v in verdicts}
         outcome = " · ".join(f"{asked} {' and '.join(found)}" for asked, found in words.items()) or stage.status
-        said = next((v.reason for v in verdicts if v.requested != "cpu" and v.reason), None)
+        said = [text for v in verdicts if v.requested != "cpu" for text in (v.reason, *v.findings) if text]
         kept = [word for word, there in (
             ("verdicts", verdicts),
             ("evidence", any(v.evidence for v in verdicts)),
             ("raw logs", list(path.glob("logs/*/bench-*.txt"))),
         ) if there]  # fmt: skip
-        return Row("bench", outcome, stage.reason or said or "", _code(events), kept or ["reason"])
+        sentence = stage.reason or "; ".join(dict.fromkeys(said))  # without repeats
+        return Row("bench", outcome, sentence, _code(events), kept or ["reason"])
 
     def _cancel(self, events: list[ev.Event]) -> Row:
         ended = next(event for event in events if isinstance(event, ev.RunEnded))
@@ -217,8 +221,11 @@ class Play:
         return Row("cancel", ended.outcome, ended.reason or "", ended.exit_code, kept)
 
 
-def _options(runs: int) -> RunOptions:
-    return RunOptions(to_stage="bench", bench_runs=runs, warmup_runs=10)
+def _options(scenario: str, runs: int) -> RunOptions:
+    """One round of the bench; what it must be asked so that a scenario shows stands with the expectations."""
+    asked = read_toml(EXPECTATIONS).get(scenario, {}).get("run", {})
+    wanted = {"to_stage": "bench", "bench_runs": runs, "warmup_runs": 10, "bench_rounds": 1, **asked}
+    return msgspec.convert(wanted, RunOptions)
 
 
 def _last_stage(events: list[ev.Event], name: str) -> ev.StageChanged:
