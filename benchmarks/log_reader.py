@@ -1,11 +1,14 @@
 """How fast the log reader is: lines/s beside a bare loop and `grep -cE` over the same lines, in one run.
 
-    python benchmarks/log_reader.py [--lines 200000] [--repeats 7]
+    python benchmarks/log_reader.py [--lines 200000] [--repeats 7] [--megabytes 200]
 
 Three logs are made from the captured ones in tests/data/benchlogs: `noise` (a busy logcat that says nothing of a
 delegate), `mixed` (every 20th line is from a captured log) and `dense` (captured logs only). The three programs take
 turns within each repeat, so that a busy machine slows all of them; the ratio is taken within a repeat. Seconds are
 those of the processor (own and children's), not of the clock: other work on the machine does not count.
+
+After the table a log of --megabytes (0: none) and one line of a quarter of that are read once, in a process of their
+own each, whose largest memory is printed beside that of a process that reads one captured log.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import re
 import resource
 import statistics
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -91,6 +95,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--lines", type=int, default=200_000)
     parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--megabytes", type=int, default=200)
     options = parser.parse_args()
     rules = load_rules()
     with tempfile.NamedTemporaryFile("w", suffix=".words") as words:
@@ -106,6 +111,40 @@ def main() -> None:
                 rates = [options.lines / t / 1000 for t in times]
                 ratios = [t / bare for t, bare in zip(times, seconds["bare loop"], strict=True)]
                 print(f"{log:8}{program:16}{spread(rates, 0):>28}{spread(ratios, 1):>26}")
+    if options.megabytes:
+        read_large(options.megabytes)
+
+
+LARGE = """
+import resource, sys, time
+from mtplab.benchlog.files import read_log
+before = time.process_time()
+reading = read_log(sys.argv[1], "gpu")
+used = time.process_time() - before
+print(f"{used:.1f} {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} {reading.verdict}")
+"""
+
+
+def read_large(megabytes: int) -> None:
+    """Prints time and memory for one captured log, for a large log and for one long line."""
+    proof = b"I0000 00:00:1758744860.457295   56310 main.cc:193] Falling back to OpenGL\n"
+    noise = (NOISE[0].format(s=1, ms=1, n=1) + "\n").encode()
+    with tempfile.TemporaryDirectory() as folder:
+        logs = {"one captured log": sorted(SAMPLES.glob("*.txt"))[0]}
+        for name, unit, size in (
+            (f"{megabytes} MB in lines", noise, megabytes),
+            (f"{megabytes // 4} MB in one line", b"word ", megabytes // 4),
+        ):
+            logs[name] = Path(folder) / f"{size}.log"
+            with logs[name].open("wb") as file:
+                for _ in range(size):
+                    file.write(unit * (1_000_000 // len(unit)))
+                file.write(proof)
+        print(f"{'large input':24}{'processor s':>12}{'peak MB':>10}  verdict")
+        for name, path in logs.items():
+            command = [sys.executable, "-c", LARGE, str(path)]
+            told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+            print(f"{name:24}{told[0]:>12}{told[1]:>10}  {told[2]}")
 
 
 def spread(values: list[float], digits: int) -> str:

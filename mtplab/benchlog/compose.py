@@ -158,6 +158,9 @@ def _derived(
     }
     for text, n in sorted(others.items(), key=lambda item: item[1].sign.line):
         yield Finding(n.sign.line, text, "other-subgraph")
+    for sign in run.signs:
+        if "nodes:named" in sign.rule.unless and sign.rule.why and run.holds("nodes:named", sign):
+            yield Finding(sign.line, f"about another subgraph: {sign.text}", "other-subgraph")
     rows = [row for row in op_profile(run) if not row.inside_delegate]
     cpu = [row for row in rows if row.on_cpu]
     if cpu and len(cpu) < len(rows):

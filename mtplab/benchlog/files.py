@@ -58,13 +58,10 @@ def read_log(
     shown: tuple[str, str | None] = ("unknown", None)
     figures: set[str] = set()
     for text in whole_lines(source):
-        if on_verdict is None:
-            reader.feed_text(text)
-            continue
-        for line in text.removesuffix("\n").split("\n"):
-            events = [e for e in reader.feed(line) if not isinstance(e, Figure) or e.name not in figures]
+        for added in reader.scan(text):
+            events = [e for e in added if not isinstance(e, Figure) or e.name not in figures]
             figures.update(e.name for e in events if isinstance(e, Figure))
-            if events:  # a figure that was there before changes no verdict
+            if on_verdict and events:  # a figure that was there before changes no verdict
                 now = reader.verdict()
                 if now.verdict != "unknown" and (now.verdict, now.reason) != shown:
                     shown = (now.verdict, now.reason)

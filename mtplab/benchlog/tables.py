@@ -12,8 +12,8 @@ from .run import MAX_OPS, MAX_PROFILE_ROWS, OLD_DELEGATE, TEXT_LIMIT, Run, Sign
 
 # The kinds of lines that begin or end a list, a table or a part of an op profile.
 KINDS = frozenset({"opsum", "nodes", "ops", "list", "section", "table", "profile", "closing"})
-# A list ends at its summary; other printers' lines may stand between its own.
-OP_GAP = 8
+# A list or a table ends by itself; so many lines of other printers may stand between its own.
+GAP = 8
 LIST_GAP = 4
 _OP = re.compile(r"([A-Za-z_]\w{1,80}):(?: (.*)|$)", re.ASCII)
 _LISTED = re.compile(r'"(CPU|GPU|NPU)",?', re.ASCII)
@@ -40,21 +40,21 @@ class Tables:
         self._ops_left = 0  # lines for which the list of unsupported operations may still go on
         self._ops_tag: str | None = None
         self._listed_left = 0
-        self._rows = False
+        self._rows_left = 0
         self._wanted = True  # whether the rows of this table are new: tables repeat them in other orders
         self._in_delegate = False
 
     def take(self, line: Line, number: int, found: Collection[tuple[Rule, re.Match[str]]], run: Run) -> None:
         """Takes a line that the rules have seen already."""
         self._follow(line, number, found, run)
-        self.watching = self._rows or self._ops_left > 0 or self._listed_left > 0
+        self.watching = self._rows_left > 0 or self._ops_left > 0 or self._listed_left > 0
 
     def _follow(self, line: Line, number: int, found: Collection[tuple[Rule, re.Match[str]]], run: Run) -> None:
         for rule, match in found:
             if rule.kind in ("opsum", "nodes"):
                 self._ops_left = 0
             elif rule.kind == "ops":
-                self._ops_left, self._ops_tag = OP_GAP, line.tag
+                self._ops_left, self._ops_tag = GAP, line.tag
                 return
             elif rule.kind == "list":
                 self._listed_left = LIST_GAP
@@ -69,15 +69,15 @@ class Tables:
                 run.profile_whole = not run.profile_of_init
             elif rule.kind == "table":
                 self._wanted = match["title"] == "Run Order" or not run.profile
-                self._rows = False
+                self._rows_left = 0
             elif rule.kind == "profile":
-                self._rows = True
+                self._rows_left = GAP
                 return
         if self._ops_left and not found:
             self._take_op(line, run)
         if self._listed_left:
             self._take_listed(line, run)
-        if self._rows:
+        if self._rows_left:
             self._take_row(line, number, run)
 
     def _take_op(self, line: Line, run: Run) -> None:
@@ -86,7 +86,7 @@ class Tables:
         if match and line.tag == self._ops_tag and len(run.ops) < MAX_OPS:
             op = (match[1], (match[2] or "").strip()[:TEXT_LIMIT])
             run.ops.setdefault(op, set()).add(len(run.nodes))
-            self._ops_left = OP_GAP
+            self._ops_left = GAP
 
     def _take_listed(self, line: Line, run: Run) -> None:
         self._listed_left -= 1
@@ -98,8 +98,8 @@ class Tables:
 
     def _take_row(self, line: Line, number: int, run: Run) -> None:
         match = _ROW.fullmatch(line.text) or _CSV_ROW.fullmatch(line.text)
+        self._rows_left = GAP if match else self._rows_left - 1
         if not match:
-            self._rows = False
             return
         if run.profile_of_init or not self._wanted or len(run.profile) >= MAX_PROFILE_ROWS:
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,21 @@ def test_several_files_are_an_array_and_the_worst_code(samples: Any) -> None:
     assert _run(*_paths(samples, "02", "34", "05")).exit_code == 3
     assert _run(*_paths(samples, "34", "05")).exit_code == 5
     assert _run(*_paths(samples, "16", "05")).exit_code == 0
+
+
+def test_several_folders_and_files_in_one_call_keep_their_order(samples: Any, tmp_path: Path) -> None:
+    picked = random.Random(4).sample(samples, 10)
+    folders = [tmp_path / "first", tmp_path / "second"]
+    for place, sample in enumerate(picked[:8]):
+        folder = folders[place % 2]
+        folder.mkdir(exist_ok=True)
+        (folder / f"{place}-{sample.name}.txt").write_bytes(sample.path.read_bytes())
+    arguments = [folders[1], picked[8].path, folders[0], picked[9].path]
+    values = json.loads(_run(*arguments, "--json").stdout)
+    wanted = [*picked[1:8:2], picked[8], *picked[0:8:2], picked[9]]
+    assert [value["verdict"] for value in values] == [sample.expected["verdict"] for sample in wanted]
+    rows = [line.split()[1] for line in _run(*arguments).stdout.splitlines()[1:] if not line.startswith("     ")]
+    assert rows == [sample.expected["verdict"] for sample in wanted]
 
 
 def test_a_folder_stands_for_its_logs(samples: Any, tmp_path: Path) -> None:

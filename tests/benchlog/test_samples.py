@@ -43,6 +43,12 @@ def test_colours_change_nothing(sample: Any, read: Any, differences: Any) -> Non
         "07-19 14:10:10.844 I/tflite  ( 7937): ",
         "I/tflite  ( 7937): ",
         "com.example.app                     I  ",
+        "1721391010.844  7937  7937 I tflite  : ",
+        "07-19 14:10:10.844 10123  7937  7937 I tflite  : ",
+        "2024-07-19 14:10:10.844 7937-7938/com.example.app I/tflite: ",
+        "I/tflite: ",
+        "I( 7937: 7938) ",
+        "2024-07-19T14:10:10.8441234Z ",
         "2024-07-19 14:10:10.844  7937-7938  tflite                  com.example.app                      I  ",
     ],
 )

@@ -119,3 +119,22 @@ def test_a_line_that_names_no_subgraph_counts_as_well() -> None:
 @pytest.mark.parametrize("requested", ["cpu", "nnapi", "npu"])
 def test_another_requested_backend_is_never_made_good(requested: str) -> None:
     assert _read(FULL, requested).verdict == "unknown"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "INFO: Though GPU delegate is explicitly applied, the model graph will not be executed by the delegate.",
+        "ERROR: No operations will run on the GPU, and all 552 operations will run on the CPU.",
+        "INFO: Created 0 GPU delegate kernels.",
+    ],
+)
+def test_a_sentence_that_names_no_subgraph_is_not_held_against_one_that_the_delegate_took(line: str) -> None:
+    first = f"VERBOSE: {PREFILL} (prefill_64)."
+    reading = _read(_edited(FULL, (first, line)))  # what is printed where nothing of prefill is taken
+    assert (reading.verdict, _counts(reading)) == ("full_delegate", (494, 494, 1))
+    assert any(line.split(": ", 1)[1] in text for text in _others(reading))
+    unnamed = FULL.replace("signature: decode", "signature: x").replace("run: [decode]", "run: [x]")
+    assert _read(_edited(unnamed, (first, line))).verdict == "fallback_cpu"
+    nothing = _edited(FULL, (first, line), (f"VERBOSE: {DECODE} for subgraph 1 (decode).", ""))
+    assert _read(nothing).verdict == "fallback_cpu"

@@ -264,6 +264,81 @@ def test_of_several_runs_the_worst_that_ended_counts() -> None:
     assert _verdict([*good, *STARTED]).verdict == "full_delegate"
 
 
+# For each bad or good rung of the ladder in rules.toml one line that stands on it, the highest first.
+LADDER = [
+    ("crash", "Fatal signal 11 (SIGSEGV), code 1"),
+    ("failed", "ERROR: Benchmarking failed."),
+    ("fallback_cpu", "Delegate X/GPU failed to prepare. Retrying without this delegate."),
+    ("failed", "CANNOT LINK EXECUTABLE: x"),
+    ("failed", "GpuDelegate must run on the same thread where it was initialized."),
+    ("failed", "ERROR: TfLiteGpuDelegate Init: bad input dims size: 5"),
+    ("failed", "Restored original execution plan after delegate application failure."),
+    ("fallback_cpu", "Created 0 GPU delegate kernels."),
+    ("backend_downgrade", "Falling back to OpenGL"),
+    ("failed", "No selector for convolution"),
+    ("partial", "op code #99 cannot be handled by this delegate."),
+    ("full_delegate", GPU_TOOK_ALL),
+    ("fallback_cpu", "GPU accelerator could not be loaded and registered."),
+    ("failed", "Attempting to use a delegate that only supports static-sized tensors with a graph that has"),
+]
+
+
+@pytest.mark.parametrize("high", range(len(LADDER)))
+def test_of_two_lines_that_disagree_the_higher_rung_wins_in_either_order(high: int) -> None:
+    verdict, line = LADDER[high]
+    for _, lower in LADDER[high + 1 :]:
+        for pair in ([line, lower], [lower, line]):
+            assert _verdict(pair, "gpu").verdict == verdict, (line, lower)
+
+
+@given(data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_live_verdicts_are_provisional_until_the_end(samples: Any, data: Any) -> None:
+    lines = data.draw(st.sampled_from(samples)).lines
+    reader = LogReader(data.draw(st.sampled_from([None, *BACKENDS])))
+    reader.feed_text("\n".join(lines[: data.draw(st.integers(0, len(lines)))]))
+    assert reader.verdict().provisional
+    assert not reader.finish().provisional
+
+
+def test_a_delegate_that_nobody_knows_is_no_baseline_and_no_success() -> None:
+    applied = (
+        "INFO: Explicitly applied EXTERNAL delegate, and the model graph will be completely executed by the delegate."
+    )
+    lines = ["STARTING!", "Graph: [m]", "EXTERNAL delegate created.", applied, TIMINGS]
+    for requested in (None, *BACKENDS):
+        assert _verdict(lines, requested).verdict == "unknown"
+    assert "does not know" in _verdict(lines).reason
+
+
+def test_the_op_profile_shows_what_the_cpu_ran() -> None:
+    head = [
+        *STARTED,
+        "Operator-wise Profiling Info for Regular Benchmark Runs:",
+        "============================== Run Order ==============================",
+        "\t[node type]\t[first]\t[avg ms]\t[%]\t[cdf%]\t[mem KB]\t[times called]\t[Name]",
+    ]
+    gpu = "\tTfLiteGpuDelegateV2\t1.0\t1.5\t75.0%\t75.0%\t0.0\t1\tx:1"
+    cpu = "\tGATHER\t0.5\t0.5\t25.0%\t100.0%\t0.0\t1\ty:2"
+    end = ["", "Number of nodes executed: 2", "2 nodes observed"]
+    assert _verdict([*head, gpu, *end]).verdict == "full_delegate"
+    assert _verdict([*head, gpu]).verdict == "unknown"  # who knows what comes
+    assert _verdict([*head, cpu, *end]).verdict == "fallback_cpu"
+    both = _verdict([*head, gpu, cpu, *end])
+    assert both.verdict == _verdict([*head, GPU_TOOK_ALL, gpu, cpu, *end]).verdict == "partial"
+    assert [row.on_cpu for row in both.op_profile] == [False, True]
+    assert any("25.0 % of the time" in finding.text for finding in both.findings)
+
+
+def test_fully_accelerated_proves_nothing_where_the_cpu_was_allowed() -> None:
+    figure = "Inference (avg):       4.50 ms (50 runs)"
+    for allowed, verdict in (("GPU", "full_delegate"), ("GPU | CPU", "unknown"), ("NPU | GPU", "unknown")):
+        lines = [f"Accelerators:    {allowed}", "Fully accelerated: True", figure]
+        assert _verdict(lines, "gpu").verdict == verdict
+    refused = ["Accelerators:    GPU", "Fully accelerated: False", figure]
+    assert (_verdict(refused).verdict, _verdict([*refused, GPU_TOOK_ALL]).verdict) == ("unknown", "partial")
+
+
 def test_requested_must_be_a_backend() -> None:
     with pytest.raises(ValueError, match="cpu, gpu, nnapi or npu"):
         LogReader("tpu")
