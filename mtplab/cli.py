@@ -18,6 +18,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "lab": ("mtplab.tui.command", "lab_command", "Open the terminal lab (this is what plain `mtplab` does)."),
     "doctor": ("mtplab.engine.doctor_command", "doctor_command", "Check every precondition; say cause and cure."),
     "devices": ("mtplab.device.devices_command", "devices_command", "List the attached phones; choose one."),
+    "facts": ("mtplab.engine.facts_command", "facts_command", "Print all facts of the phone, or of a session's."),
     "run": ("mtplab.engine.run_command", "run_command", "Run the pipeline without a screen."),
     "restore": ("mtplab.engine.restore_command", "restore_command", "Put back what a cut-off run set on a phone."),
     "tell": ("mtplab.engine.tell_command", "tell_command", "Tell a running engine: cancel, mark, keep, stop."),

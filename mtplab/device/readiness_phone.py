@@ -48,8 +48,8 @@ def phone(link: Link | None, options: Options, server: AdbServer | None) -> Iter
 
 
 def _whoever_holds(entry: DeviceEntry, target: Link) -> Iterator[Item]:
-    # Reached by host:port a phone is locked by its own serial, which only it can tell: one short question.
-    named = probed(target.server, entry) if ":" in entry.serial else entry
+    # A wireless phone is locked by its own serial, which only it can tell: one short question.
+    named = probed(target.server, entry) if entry.wireless else entry
     owner = lock.holder(named.phone)
     yield from readiness_held.others(owner)
     if owner is not None:
