@@ -225,7 +225,7 @@ def sampling(standin: StandinProcess, seconds: float, repeats: int) -> None:
             rows[name].append(row)
     starts = {WAYS[0]: 0, WAYS[1]: 1, WAYS[2]: zones}
     net = {name: [r.device_ms - starts[name] * (wrapper or 0.0) for r in rows[name]] for name in WAYS}
-    heads = (("", 18), ("Hz", 18), ("device ms/sample", 24), ("÷ sampler", 22), ("host ms/sample", 22))
+    heads = (("", 18), ("Hz", 18), ("device ms/sample", 24), ("÷ sampler", 24), ("host ms/sample", 22))
     print("".join(f"{head:>{wide}}" for head, wide in heads) + f"{'packets':>9}{'bytes':>8}")
     with counted(standin) as (link, proxy):
         for name, way in ways(zones).items():
@@ -234,7 +234,7 @@ def sampling(standin: StandinProcess, seconds: float, repeats: int) -> None:
             assert isinstance(taken, int)
             ratio = [other / own for other, own in zip(net[name], net[WAYS[0]], strict=True)]
             print(
-                f"{name:18}{spread([r.rate_hz for r in rows[name]]):>18}{spread(net[name], 2):>24}{spread(ratio):>22}"
+                f"{name:18}{spread([r.rate_hz for r in rows[name]]):>18}{spread(net[name], 2):>24}{spread(ratio):>24}"
                 f"{spread([r.host_ms for r in rows[name]], 2):>22}{(proxy.packets - before[0]) / taken:>9.1f}"
                 f"{(proxy.bytes - before[1]) / taken:>8.0f}"
             )
