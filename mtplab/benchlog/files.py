@@ -123,6 +123,8 @@ def _row(name: str, reading: Reading) -> tuple[str, ...]:
     taken, total = reading.delegated_nodes, reading.total_nodes
     nodes = "–" if taken is None else f"{taken}/{'?' if total is None else total}"
     average = "–" if reading.inference_avg_us is None else f"{reading.inference_avg_us / 1000:.2f} ms"
+    if average == "–" and reading.llm and reading.llm.decode_tok_s is not None:
+        average = f"{reading.llm.decode_tok_s:.2f} tok/s"  # a conversation is not timed by inferences
     runs = "–" if reading.inference_runs is None else str(reading.inference_runs)
     return (GLYPHS[reading.verdict], reading.verdict, reading.requested or "–", nodes, average, runs, name)
 

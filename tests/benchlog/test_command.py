@@ -93,6 +93,11 @@ def test_people_get_a_table_with_glyph_word_reason_and_proof(samples: Any) -> No
     assert "\x1b" not in result.stdout
 
 
+def test_a_conversation_shows_its_speed_where_others_show_their_average(samples: Any) -> None:
+    row = _run(*_paths(samples, "43")).stdout.splitlines()[1]
+    assert "  11.21 tok/s  " in row
+
+
 def test_a_pipe_is_read_and_its_verdict_shown_as_it_forms(samples: Any) -> None:
     data = samples[0].path.read_bytes()
     result = _run("-", "--json", stdin=data)
