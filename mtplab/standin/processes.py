@@ -15,6 +15,7 @@ from pathlib import Path
 
 from mtplab.standin.files import DeviceFiles
 
+SHELL_BYTES = 2 << 30  # of address space for a shell and for each process it starts
 MARK = "MTPLAB_STANDIN_ID"
 
 
@@ -58,19 +59,22 @@ class Processes:
             preexec_fn=before,
         )
         self.live[process.pid] = process
-        self._fence(process.pid, count_processes=shown is not None and os.geteuid() == 0)
+        self._fence(process.pid, is_shell=shown is not None)
         if shown is not None:
             self.show(process.pid, shown)
         return process
 
-    def _fence(self, pid: int, count_processes: bool) -> None:
+    def _fence(self, pid: int, is_shell: bool) -> None:
         # Only Linux can limit another process; elsewhere the portable shell's own limits must do.
         prlimit = getattr(resource, "prlimit", None)
         if prlimit is None:
             return
         with contextlib.suppress(OSError, ValueError):
             prlimit(pid, resource.RLIMIT_FSIZE, (self._max_file_bytes, self._max_file_bytes))
-            if count_processes:  # counted for the device's own user, whom nobody else on the host should be
+            if is_shell:  # programs are no children of it: the low-memory killer watches those
+                prlimit(pid, resource.RLIMIT_AS, (SHELL_BYTES, SHELL_BYTES))
+            if is_shell and os.geteuid() == 0:
+                # Counted for the device's own user, whom nobody else on the host should be.
                 prlimit(pid, resource.RLIMIT_NPROC, (self._limit * 8, self._limit * 8))
 
     def show(self, pid: int, argv: Sequence[str]) -> None:

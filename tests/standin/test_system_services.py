@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -151,3 +152,16 @@ def test_the_killer_comes_on_request(spare: Device) -> None:
 def test_a_crash_leaves_its_signal_in_the_log(spare: Device) -> None:
     assert spare.shell("/data/local/tmp/tools/abort_tool")[0] == 134
     assert "Fatal signal 6 (SIGABRT)" in spare.out("logcat -d -b crash")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux limits another process")
+def test_a_shell_gets_no_more_memory_than_a_phone_gives_it(device: Device) -> None:
+    client = subprocess.Popen(
+        [device.adb.binary, "-s", device.serial, "shell", "echo $$; read line"], env=device.adb.env,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert client.stdout is not None
+    pid = int(client.stdout.readline())
+    allowed = Path(f"/proc/{pid}/limits").read_text()
+    assert re.search(r"(?m)^Max address space +2147483648 ", allowed)
+    client.communicate(b"\n", timeout=30)
