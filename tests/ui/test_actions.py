@@ -30,6 +30,8 @@ def test_every_action_is_bound_and_helped() -> None:
     for action in ACTIONS:
         assert bound[action.key] == f"do('{action.id}')"
         assert action.label in text and action.help.split()[0] in text
+        for width in (60, 100):
+            assert action.twin in help_content(width).plain
 
 
 def test_every_action_that_is_not_about_the_screen_alone_has_a_command_that_exists() -> None:

@@ -39,9 +39,9 @@ def help_content(width: int) -> Content:
                 room = max(20, width - indent)
                 told = f"\n{' ' * indent}".join(textwrap.wrap(action.help, room))
                 parts += [(f"{action.shown_key:>6}  ", "bold"), f"{action.label:<{LABEL_CELLS}}", told]
-                last = len(told.rpartition("\n")[2])
-                fits = action.twin and last + len(action.twin) + 2 <= (width if "\n" in told else room)
-                parts.append((f"  {action.twin}\n" if fits else "\n", "$text-muted"))
+                used = len(told.rpartition("\n")[2]) + (0 if "\n" in told else indent)
+                gap = "  " if used + 2 + len(action.twin) <= width else f"\n{' ' * indent}"
+                parts.append((f"{gap}{action.twin}\n" if action.twin else "\n", "$text-muted"))
     parts.append(("Signs\n", "bold $text-accent"))
     parts += [f"{row}\n" for sign in SIGNS for row in textwrap.wrap(sign, width)]
     return Content.assemble(*parts)
