@@ -16,6 +16,7 @@ from mtplab.device.errors import CommandFailed
 Requested = Literal["cpu", "gpu", "npu"]
 ACCELERATORS: tuple[Requested, ...] = ("cpu", "gpu", "npu")
 MIN_WARMUP_RUNS, MIN_RUNS = 10, 50
+MAX_SECS = 300.0
 
 
 class InputFile(msgspec.Struct, frozen=True):
@@ -41,7 +42,7 @@ class BenchmarkOptions(msgspec.Struct, frozen=True, kw_only=True):
     threads: int = 4
     warmup_runs: int = MIN_WARMUP_RUNS
     runs: int = MIN_RUNS
-    max_secs: float = 300.0
+    max_secs: float = MAX_SECS
     gpu_precision: Literal["fp16", "fp32"] | None = None
     require_full_delegation: bool = False
     inputs: tuple[InputFile, ...] = ()

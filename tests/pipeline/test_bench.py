@@ -18,7 +18,7 @@ from mtplab.device.npu import NpuCount
 from mtplab.device.standin_host import StandinProcess
 from mtplab.engine.options import RunOptions
 from mtplab.pipeline.device_stage import DeviceContext, StageCancelled, StageFailed
-from mtplab.pipeline.stages import bench
+from mtplab.pipeline.stages import bench, bench_log
 from mtplab.pipeline.stages.bench_findings import compare_outputs, compare_times, same_time_text, weigh_npu_count
 from mtplab.pipeline.stages.bench_log import Job, follow
 from mtplab.session import events as ev
@@ -26,14 +26,14 @@ from mtplab.session.state import LabState, standing
 
 HERE = Path(__file__).parent
 REPLAY = "/data/local/tmp/replay"
-# Prints a log up to its proving line, then waits for a file before it goes on: no clock decides what comes first.
+# Prints a log up to its proving line, then waits until a file holds something: no clock decides what comes first.
 REPLAY_CODE = """
 import os, sys, time
 log, proof, go = sys.argv[1:]
 for line in open(log).read().splitlines():
     print(line, file=sys.stderr if line.startswith("VERBOSE") else sys.stdout, flush=True)
     time.sleep(0.01)
-    while proof in line and not os.path.exists(go):
+    while proof in line and not os.path.getsize(go):
         time.sleep(0.02)
 """
 FALLBACK = """\
@@ -131,12 +131,12 @@ JOB = Job("backbone", "decode", "gpu")
 
 @pytest.fixture
 def replay(phone: StandinProcess, tmp_path: Path) -> tuple[str, ...]:
-    """A command that stops after the proving line until `go` exists."""
+    """A command that stops after the proving line until `go` holds something."""
     (tmp_path / "log").write_text(FALLBACK)
     link = phone.link()
     link.wait_for_return(20)
     log = link.push(tmp_path / "log", "/data/local/tmp/slow.txt").dst
-    link.run(["rm", "-f", "/data/local/tmp/go"], check=True)
+    link.run(": >/data/local/tmp/go", check=True)
     return (REPLAY, log, PROOF, "/data/local/tmp/go")
 
 
@@ -157,7 +157,7 @@ def test_a_verdict_is_told_while_the_program_still_runs_and_rests_on_the_line_th
     assert PROOF in lines[live.evidence[0].line] and live.evidence[0].text in lines[live.evidence[0].line]
     assert [m.label for m in one.of(ev.Marker)] == ["backbone/decode asked gpu: fallback_cpu"]  # it sticks already
 
-    one.context.link.run(["touch", "/data/local/tmp/go"], check=True)
+    one.context.link.run("echo on >/data/local/tmp/go", check=True)
     thread.join(60)
     followed = ended[0]
     assert followed.reading.verdict == "fallback_cpu" and followed.reading.complete
@@ -171,7 +171,7 @@ def test_lines_are_spooled_whole_with_their_stream_and_arrival(
     phone: StandinProcess, tmp_path: Path, replay: tuple[str, ...]
 ) -> None:
     one = Bench(phone, tmp_path)
-    one.context.link.run(["touch", "/data/local/tmp/go"], check=True)
+    one.context.link.run("echo on >/data/local/tmp/go", check=True)
     thread, _ = one.start(replay)
     thread.join(60)
     folder = tmp_path / "logs" / "run1"
@@ -197,6 +197,17 @@ def test_a_cancelled_bench_ends_its_silent_program_on_the_phone(
     one.context.cancel.set()
     thread.join(60)
     assert isinstance(ended[0], StageCancelled)
+    assert nothing_runs(phone)
+
+
+def test_a_program_that_hangs_is_ended_and_named(
+    phone: StandinProcess, tmp_path: Path, replay: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_log, "SILENCE_S", 1.0)
+    one = Bench(phone, tmp_path)
+    thread, ended = one.start(replay)
+    thread.join(60)
+    assert isinstance(ended[0], StageFailed) and "printed nothing" in str(ended[0])
     assert nothing_runs(phone)
 
 

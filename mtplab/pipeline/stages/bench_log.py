@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+import threading
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import msgspec
@@ -15,7 +16,7 @@ from mtplab.benchlog.reader import LogReader
 from mtplab.benchlog.reading import Finding, Reading
 from mtplab.device.errors import DeviceError, DeviceGone
 from mtplab.device.shell import Stream
-from mtplab.device.tools import Requested
+from mtplab.device.tools import MAX_SECS, Requested
 from mtplab.pipeline.device_stage import DeviceContext, StageCancelled, StageFailed
 from mtplab.session import events as ev
 from mtplab.session.state import GOOD_VERDICTS
@@ -23,6 +24,8 @@ from mtplab.session.text import clean_text
 
 # How long a phone whose cable was pulled may take to come back before its process is left to itself.
 RETURN_S = 20.0
+# A series of runs is silent for `max_secs` at most, and a first compilation takes its time; after that it hangs.
+SILENCE_S = MAX_SECS + 180.0
 _FIGURES = (
     "init_us", "first_us", "warmup_avg_us", "warmup_runs", "inference_avg_us", "inference_min_us",
     "inference_max_us", "inference_std_us", "inference_median_us", "inference_p5_us", "inference_p95_us",
@@ -73,6 +76,8 @@ class _Follower:
         self._arrivals = array("d")
         self._told: tuple[Any, ...] | None = None
         self._marked: set[str] = set()
+        self._heard = self._began
+        self._hung = False
         self._proofs: dict[str, dict[str, Any]] = {}
 
     def run(self, command: tuple[str, ...], revise: Revise) -> Followed:
@@ -108,9 +113,11 @@ class _Follower:
                 (context.logs / f"{name}.arrivals.tsv").open("w", encoding="ascii") as arrivals,
                 context.link.stream(command) as stream,
                 context.ended_by_cancel(stream),
+                self._ended_by_silence(stream),
             ):
                 arrivals.write("line\tseconds\tstream\n")
                 for line in stream:
+                    self._heard = line.t
                     spool.write(line.text + "\n")
                     spool.flush()
                     self._arrivals.append(line.t)
@@ -125,7 +132,32 @@ class _Follower:
             self._tell(self._reader.verdict(), provisional=True)
             left = _tidy(context, stream) if stream is not None and isinstance(error, DeviceGone) else ""
             what = f"{self._job.graph} on {self._job.requested}"
+            if self._hung:
+                raise StageFailed(
+                    f"The benchmark of {what} printed nothing for {SILENCE_S:.0f} s and was ended: "
+                    "a driver hangs there; reboot the phone, or leave that accelerator out."
+                ) from None
             raise StageFailed(f"The benchmark of {what} was cut off: {error}{left}") from error
+
+    @contextlib.contextmanager
+    def _ended_by_silence(self, stream: Stream) -> Iterator[None]:
+        """While inside, a program that prints nothing for too long is ended, here and on the phone."""
+        over = threading.Event()
+
+        def watch() -> None:
+            while not over.wait(min(1.0, SILENCE_S / 4)):
+                if time.monotonic() - self._heard > SILENCE_S:
+                    self._hung = True
+                    stream.cancel()
+                    return
+
+        watcher = threading.Thread(target=watch, name="silence", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watcher.join()
 
     def _take(self, text: str, stream: str, t: float) -> None:
         news = self._reader.feed(text)
