@@ -22,6 +22,16 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "run": ("mtplab.engine.run_command", "run_command", "Run the pipeline without a screen."),
     "restore": ("mtplab.engine.restore_command", "restore_command", "Put back what a cut-off run set on a phone."),
     "tell": ("mtplab.engine.tell_command", "tell_command", "Tell a running engine: cancel, mark, keep, stop."),
+    "train-head": (
+        "mtplab.model.train_head_command",
+        "train_head_command",
+        "Train a draft head on the model's own text.",
+    ),
+    "import-head": (
+        "mtplab.model.import_head_command",
+        "import_head_command",
+        "Take the MTP weights of another checkpoint.",
+    ),
     "log": ("mtplab.benchlog.command", "log_command", "Judge benchmark logs: did the requested delegate run?"),
     "calc": ("mtplab.speculation.command", "calc_command", "Speedup from acceptance, draft length and costs."),
     "sessions": ("mtplab.report.command", "sessions_command", "List the saved sessions."),

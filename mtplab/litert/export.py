@@ -39,11 +39,8 @@ def cache_update_slice(cache: torch.Tensor, new: torch.Tensor, input_pos: torch.
 
 
 def export_head(head: Head, path: Path, progress: Progress = _nothing) -> Path:
-    """Write `head` as signature `draft`: hidden[1,1,D] (and token[1,1]) in, logits[1,γ,V] out."""
-    inputs: dict[str, torch.Tensor] = {"hidden": torch.zeros(1, 1, head.config.d_model)}
-    if head.takes_token:
-        inputs["token"] = torch.zeros(1, 1, dtype=torch.int32)
-    return _convert(head, {"draft": inputs}, path, progress)
+    """Write `head` as signature `draft`: hidden[1,1,D] (and what its family takes) in, logits[1,γ,V] out."""
+    return _convert(head, {"draft": head.example_inputs()}, path, progress)
 
 
 def export_backbone(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import msgspec
 import torch
@@ -22,12 +22,26 @@ from mtplab.model.errors import ModelError
 # cache[1,KV,T,HD], new[1,KV,S,HD], input_pos[S] -> cache with `new` written at `input_pos`
 CacheUpdate = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
+Activation = Literal["silu", "gelu_tanh"]
+
 # Large enough that exp() of a masked score is exactly 0 in float32, small enough for int16 activations.
 MASKED = -1e4
 
 
+class RopeScaling(msgspec.Struct, frozen=True, kw_only=True):
+    """Llama 3's stretching of rotary frequencies: long waves are slowed by `factor`, short ones stay."""
+
+    factor: float
+    low_freq_factor: float
+    high_freq_factor: float
+    original_context: int
+
+
 class BackboneConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Shape of a backbone; round-trips through JSON."""
+    """Shape of a llama-class backbone; round-trips through JSON.
+
+    The fields after `norm_eps` are what Llama, Qwen and Gemma do differently; their defaults are the shipped tiny's.
+    """
 
     vocab: int = 1024
     d_model: int = 128
@@ -39,6 +53,13 @@ class BackboneConfig(msgspec.Struct, frozen=True, kw_only=True):
     context: int = 256
     rope_theta: float = 10_000.0
     norm_eps: float = 1e-5
+    tied: bool = True
+    qkv_bias: bool = False
+    o_bias: bool = False
+    qk_norm: bool = False
+    activation: Activation = "silu"
+    embedding_scale: float = 1.0
+    rope_scaling: RopeScaling | None = None
 
     def __post_init__(self) -> None:
         if self.heads % self.kv_heads or self.head_dim % 2:
@@ -87,11 +108,34 @@ def empty_cache(config: BackboneConfig, batch: int = 1) -> dict[str, torch.Tenso
     return {name: torch.zeros(shape) for name in cache_names(config)}
 
 
-def _rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+def rope_frequencies(config: BackboneConfig) -> torch.Tensor:
+    """Angle per position of each pair, [HD/2]; scaled as transformers does for `rope_type` llama3."""
+    frequencies = config.rope_theta ** -(torch.arange(0, config.head_dim, 2).float() / config.head_dim)
+    scaling = config.rope_scaling
+    if scaling is None:
+        return frequencies
+    waves = scaling.original_context * frequencies / (2 * math.pi)
+    smooth = (waves - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)
+    smooth = smooth.clamp(0, 1)
+    return frequencies * (smooth + (1 - smooth) / scaling.factor)
+
+
+def rope_tables(config: BackboneConfig) -> tuple[torch.Tensor, torch.Tensor]:
+    """cos and sin [T, HD/2] of every position of the context."""
+    angles = torch.outer(torch.arange(config.context).float(), rope_frequencies(config))
+    return angles.cos(), angles.sin()
+
+
+def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     """Half-split rotary embedding of x[…, S, HD] with cos, sin [S, HD/2]."""
     half = x.shape[-1] // 2
     low, high = x[..., :half], x[..., half:]
     return torch.cat([low * cos - high * sin, high * cos + low * sin], dim=-1)
+
+
+def activate(x: torch.Tensor, activation: Activation) -> torch.Tensor:
+    """The gate's activation."""
+    return F.silu(x) if activation == "silu" else F.gelu(x, approximate="tanh")
 
 
 class Attention(nn.Module):
@@ -102,10 +146,13 @@ class Attention(nn.Module):
         self.config = config
         width = config.heads * config.head_dim
         kv_width = config.kv_heads * config.head_dim
-        self.q_proj = nn.Linear(config.d_model, width, bias=False)
-        self.k_proj = nn.Linear(config.d_model, kv_width, bias=False)
-        self.v_proj = nn.Linear(config.d_model, kv_width, bias=False)
-        self.o_proj = nn.Linear(width, config.d_model, bias=False)
+        self.q_proj = nn.Linear(config.d_model, width, bias=config.qkv_bias)
+        self.k_proj = nn.Linear(config.d_model, kv_width, bias=config.qkv_bias)
+        self.v_proj = nn.Linear(config.d_model, kv_width, bias=config.qkv_bias)
+        self.o_proj = nn.Linear(width, config.d_model, bias=config.o_bias)
+        if config.qk_norm:
+            self.q_norm = nn.RMSNorm(config.head_dim, eps=config.norm_eps)
+            self.k_norm = nn.RMSNorm(config.head_dim, eps=config.norm_eps)
 
     def project(
         self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
@@ -116,7 +163,9 @@ class Attention(nn.Module):
         q = self.q_proj(x).view(batch, length, config.heads, config.head_dim).transpose(1, 2)
         k = self.k_proj(x).view(batch, length, config.kv_heads, config.head_dim).transpose(1, 2)
         v = self.v_proj(x).view(batch, length, config.kv_heads, config.head_dim).transpose(1, 2)
-        return _rotate(q, cos, sin), _rotate(k, cos, sin), v
+        if config.qk_norm:
+            q, k = self.q_norm(q), self.k_norm(k)
+        return rotate(q, cos, sin), rotate(k, cos, sin), v
 
     def merge(self, heads: torch.Tensor) -> torch.Tensor:
         """[B,H,S,HD] back to [B,S,D]."""
@@ -143,10 +192,11 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Pre-norm attention and SwiGLU feed-forward."""
+    """Pre-norm attention and gated feed-forward (SwiGLU, or GeGLU for Gemma)."""
 
     def __init__(self, config: BackboneConfig) -> None:
         super().__init__()
+        self.activation = config.activation
         self.attention_norm = nn.RMSNorm(config.d_model, eps=config.norm_eps)
         self.attention = Attention(config)
         self.ff_norm = nn.RMSNorm(config.d_model, eps=config.norm_eps)
@@ -156,11 +206,11 @@ class Block(nn.Module):
 
     def feed_forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.ff_norm(x)
-        return x + self.down_proj(F.silu(self.gate_proj(y)) * self.up_proj(y))
+        return x + self.down_proj(activate(self.gate_proj(y), self.activation) * self.up_proj(y))
 
 
 class Backbone(nn.Module):
-    """The transformer. Input and output embedding are tied, so that the file holds the vocabulary once."""
+    """The transformer. Where input and output embedding are tied, the file holds the vocabulary once."""
 
     def __init__(self, config: BackboneConfig, cache_update: CacheUpdate = index_copy_update) -> None:
         super().__init__()
@@ -170,14 +220,14 @@ class Backbone(nn.Module):
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.final_norm = nn.RMSNorm(config.d_model, eps=config.norm_eps)
         self.lm_head = nn.Linear(config.d_model, config.vocab, bias=False)
-        self.lm_head.weight = self.embedding.weight
-        frequencies = config.rope_theta ** -(torch.arange(0, config.head_dim, 2).float() / config.head_dim)
-        angles = torch.outer(torch.arange(config.context).float(), frequencies)
+        if config.tied:
+            self.lm_head.weight = self.embedding.weight
+        cos, sin = rope_tables(config)
         self.cos: torch.Tensor
         self.sin: torch.Tensor
         self.slots: torch.Tensor
-        self.register_buffer("cos", angles.cos(), persistent=False)
-        self.register_buffer("sin", angles.sin(), persistent=False)
+        self.register_buffer("cos", cos, persistent=False)
+        self.register_buffer("sin", sin, persistent=False)
         self.register_buffer("slots", torch.arange(config.context, dtype=torch.int32), persistent=False)
         self._initialise()
 
@@ -203,7 +253,7 @@ class Backbone(nn.Module):
         positions = input_pos.long()
         cos, sin = self.cos[positions], self.sin[positions]
         mask = torch.where(self.slots[None, :] <= input_pos[:, None], 0.0, MASKED)
-        x = self.embedding(tokens)
+        x = self.embed(tokens)
         caches: dict[str, torch.Tensor] = {}
         for layer, block in enumerate(self._blocks()):
             q, k, v = block.attention.project(block.attention_norm(x), cos, sin)
@@ -220,13 +270,22 @@ class Backbone(nn.Module):
 
     def hidden_sequence(self, tokens: torch.Tensor) -> torch.Tensor:
         """hidden[B,S,D] of tokens[B,S], without the output projection."""
+        return self.sequence_with_cache(tokens)[0]
+
+    def sequence_with_cache(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """hidden[B,S,D] of tokens[B,S], and what the last layer writes into its cache: k, v [B,KV,S,HD]."""
         length = tokens.shape[1]
         cos, sin = self.cos[:length], self.sin[:length]
-        x = self.embedding(tokens)
+        x = self.embed(tokens)
         for block in self._blocks():
             q, k, v = block.attention.project(block.attention_norm(x), cos, sin)
             x = block.feed_forward(x + block.attention.sequence(q, k, v))
-        return x
+        return x, k, v
+
+    def embed(self, tokens: torch.Tensor) -> torch.Tensor:
+        """What the first layer reads for tokens[…]."""
+        x = self.embedding(tokens)
+        return x if self.config.embedding_scale == 1.0 else x * self.config.embedding_scale
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Logits of the token after each hidden state."""
@@ -237,6 +296,7 @@ class Backbone(nn.Module):
         return sum(parameter.numel() for parameter in self.parameters())
 
 
-def own_state(module: nn.Module) -> dict[str, Any]:
-    """State without the tied output projection, as it is stored."""
-    return {name: value for name, value in module.state_dict().items() if name != "lm_head.weight"}
+def own_state(backbone: Backbone) -> dict[str, Any]:
+    """State as it is stored: a tied output projection only once."""
+    tied = backbone.config.tied
+    return {name: value for name, value in backbone.state_dict().items() if not (tied and name == "lm_head.weight")}

@@ -80,10 +80,21 @@ def _interval(share: dict[str, Any]) -> str:
     return f"{share['value']:.2f} [{share['low']:.2f}, {share['high']:.2f}] n={share['trials']}"
 
 
-def _acceptance_row(name: str, acceptance: dict[str, Any]) -> str:
+def acceptance_row(name: str, acceptance: dict[str, Any]) -> str:
+    """One row of an acceptance table."""
     mean = acceptance["mean_accepted"]
     cells = [name, str(acceptance["rounds"]), "–" if mean is None else f"{mean:.2f}"]
     return "| " + " | ".join([*cells, *(_interval(share) for share in acceptance["alpha"])]) + " |"
+
+
+def head_cost_lines(cost: dict[str, Any]) -> list[str]:
+    """What a head costs, in a sentence, and a warning where it is large."""
+    return [
+        f"Own parameters {cost['own_parameters']:,}, {cost['own_share']:.1%} of the backbone's; it reads "
+        f"{cost['bytes_read_per_round']:,} bytes a round at {cost['bytes_per_parameter']:g} bytes a parameter, "
+        f"the shared output projection ({cost['shared_parameters']:,} parameters) once per draft.",
+        *([cost["warning"]] if cost["warning"] else []),
+    ]
 
 
 def _head_section(kind: str, head: dict[str, Any]) -> list[str]:
@@ -92,19 +103,16 @@ def _head_section(kind: str, head: dict[str, Any]) -> list[str]:
     return [
         f"### {kind} (γ = {head['gamma']})",
         "",
-        f"Own parameters {cost['own_parameters']:,}, {cost['own_share']:.1%} of the backbone's; it reads "
-        f"{cost['bytes_read_per_round']:,} bytes a round at {cost['bytes_per_parameter']:g} bytes a parameter, "
-        f"the shared output projection ({cost['shared_parameters']:,} parameters) once per draft.",
-        *([cost["warning"]] if cost["warning"] else []),
+        *head_cost_lines(cost),
         "",
         "True greedy draft–verify rounds on the backbone's own text; α_k is conditional on the drafts before:",
         "",
         "| text | rounds | mean accepted | " + " | ".join(positions) + " |",
         "|---|---|---|" + "---|" * len(positions),
-        _acceptance_row("all", own["overall"]),
-        *(_acceptance_row(name, value) for name, value in own["by_class"].items()),
-        _acceptance_row("first draft completes a 4-gram seen before", own["repeating_rounds"]),
-        _acceptance_row("first draft is new", own["fresh_rounds"]),
+        acceptance_row("all", own["overall"]),
+        *(acceptance_row(name, value) for name, value in own["by_class"].items()),
+        acceptance_row("first draft completes a 4-gram seen before", own["repeating_rounds"]),
+        acceptance_row("first draft is new", own["fresh_rounds"]),
         "",
         f"Accepted drafts that complete a 4-gram seen before: {_interval(own['accepted_that_repeat'])}.",
         "",

@@ -44,11 +44,18 @@ def load_checkpoint(path: Path, tensors: Mapping[str, torch.Tensor], optimiser: 
 
 
 class Progress:
-    """Counts time over resumed runs, prints a line and writes the checkpoint every SAVE_EVERY_STEPS steps."""
+    """Counts time over resumed runs, prints a line and writes the checkpoint every `every` steps."""
 
     def __init__(
-        self, path: Path, tensors: Mapping[str, torch.Tensor], optimiser: MuonAdam, of: int, say: Say
+        self,
+        path: Path,
+        tensors: Mapping[str, torch.Tensor],
+        optimiser: MuonAdam,
+        of: int,
+        say: Say,
+        every: int = SAVE_EVERY_STEPS,
     ) -> None:
+        self.every = every
         self.path, self.tensors, self.optimiser, self.of, self.say = path, tensors, optimiser, of, say
         self.before = load_checkpoint(path, tensors, optimiser) if path.exists() else 0.0
         self.first = optimiser.steps
@@ -69,9 +76,13 @@ class Progress:
         """Account for one finished step; `extra` is asked only when a line is printed."""
         self.smooth = loss if self.smooth is None else 0.95 * self.smooth + 0.05 * loss
         step = self.optimiser.steps
-        if step % SAVE_EVERY_STEPS and step != self.of:
+        if step % self.every and step != self.of:
             return
         eta = (time.monotonic() - self.started) / (step - self.first) * (self.of - step)
         line = {"step": step, "of": self.of, "loss": round(self.smooth, 4), **extra()}
         self.say(json.dumps({**line, "seconds": round(self.seconds), "eta_s": round(eta)}))
+        self.save()
+
+    def save(self) -> None:
+        """Write the checkpoint now."""
         save_checkpoint(self.path, self.tensors, self.optimiser, self.seconds)

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 
 from mtplab.model.backbone import Backbone
 from mtplab.model.generate import greedy
-from mtplab.model.heads import Head
+from mtplab.model.heads import Head, attend_for
 from mtplab.model.prompts import Prompt
 
 _Z95 = 1.959963984540054
@@ -60,6 +60,14 @@ class Text(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.tokens) - self.spare
 
 
+@torch.no_grad()
+def text_drafts(backbone: Backbone, head: Head, tokens: torch.Tensor) -> torch.Tensor:
+    """Drafts [n-1,γ] from every position of tokens[n] but the last, each chained by argmax."""
+    hidden, k, v = backbone.sequence_with_cache(tokens[None])
+    attend = attend_for(head, (k[:, :, :-1], v[:, :, :-1]))
+    return head.chain(hidden[0, :-1], tokens[1:], attend)
+
+
 class Round(msgspec.Struct, frozen=True):
     """One draft–verify round; `repeats` says that the first drafted position completes a 4-gram seen before."""
 
@@ -81,17 +89,6 @@ def greedy_texts(
     return texts
 
 
-@torch.no_grad()
-def draft_all(head: Head, hidden: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-    """Drafts [N,γ] from every position of hidden[N,D] with its following token tokens[N], chained by argmax."""
-    state, fed, drafts = head.begin(hidden), tokens, []
-    for _ in range(head.gamma):
-        state = head.step(state, head.embedding(fed) if head.takes_token else None)
-        fed = head.project(state).argmax(-1)
-        drafts.append(fed)
-    return torch.stack(drafts, dim=1)
-
-
 def seen_ngrams(tokens: Sequence[int], n: int = NGRAM) -> list[bool]:
     """For every position, whether the n-gram that ends there occurred before in the same text."""
     seen: set[tuple[int, ...]] = set()
@@ -107,16 +104,19 @@ def seen_ngrams(tokens: Sequence[int], n: int = NGRAM) -> list[bool]:
 @torch.no_grad()
 def rounds_of(backbone: Backbone, head: Head, text: Text) -> list[Round]:
     """The rounds that draft–verify decoding goes through on this text (greedy, so the text is its output)."""
-    hidden = backbone.hidden_sequence(text.tokens[None])[0]
-    drafts = draft_all(head, hidden[:-1], text.tokens[1:]).tolist()
-    tokens: list[int] = text.tokens.tolist()
+    drafts = text_drafts(backbone, head, text.tokens).tolist()
+    return count_rounds(text.tokens.tolist(), drafts, text.prompt_length, text.end)
+
+
+def count_rounds(tokens: list[int], drafts: list[list[int]], prompt_length: int, end: int) -> list[Round]:
+    """Rounds over a greedy text whose draft positions stand before `end`; drafts[p] are those made at position p."""
     repeats = seen_ngrams(tokens)
-    rounds, position = [], text.prompt_length - 1
+    rounds, position = [], prompt_length - 1
     # Position p+1 holds the token chosen by the round before; drafts stand at p+2 … p+1+γ.
-    while position + 2 < text.end:
-        truth = tokens[position + 2 : position + 2 + head.gamma]
+    while position + 2 < end:
+        here = drafts[position]
         accepted = 0
-        while accepted < head.gamma and drafts[position][accepted] == truth[accepted]:
+        while accepted < len(here) and here[accepted] == tokens[position + 2 + accepted]:
             accepted += 1
         span = range(position + 2, position + 2 + accepted)
         rounds.append(Round(accepted, repeats[position + 2], sum(repeats[i] for i in span)))
@@ -178,10 +178,11 @@ def real_text(backbone: Backbone, head: Head, tokenizer: Any, prompts: Sequence[
             continue
         start = len(tokenizer.encode(prompt.text).ids)
         tokens = torch.tensor(tokenizer.encode(prompt.text + prompt.continuation).ids)[: backbone.config.context]
-        logits, hidden = backbone.forward_sequence(tokens[None])
-        chosen, count = logits[0].argmax(-1), len(tokens) - head.gamma - 1
+        hidden, *kv = backbone.sequence_with_cache(tokens[None])
+        chosen, count = backbone.logits(hidden)[0].argmax(-1), len(tokens) - head.gamma - 1
+        attend = attend_for(head, [one[:, :, :count] for one in kv])
         fed = torch.stack([tokens[1 + k : 1 + k + count] for k in range(head.gamma)], dim=1)
-        drafts = [out.argmax(-1) for out in head.drafts_given(hidden[0, :count], fed)]
+        drafts = [out.argmax(-1) for out in head.drafts_given(hidden[0, :count], fed, attend)]
         for k, draft in enumerate(drafts):
             hits = (draft == chosen[1 + k : 1 + k + count])[start - 1 :]
             for name in ("overall", prompt.prompt_class):

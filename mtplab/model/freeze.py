@@ -73,7 +73,7 @@ def freeze(backbone: Backbone, head: Head, policy: Policy) -> FreezeRecord:
     dropouts = _require_inert_dropout("backbone", backbone) + _require_inert_dropout("head", head)
     graphs = {
         "verify": _prove_still("backbone", backbone, _verify_inputs(backbone, head.gamma)),
-        "draft": _prove_still("head", head, _draft_inputs(head)),
+        "draft": _prove_still("head", head, head.example_inputs()),
     }
     record = FreezeRecord(
         backbone_sha256=state_sha256(backbone),
@@ -166,11 +166,3 @@ def _verify_inputs(backbone: Backbone, gamma: int) -> dict[str, torch.Tensor]:
     tokens = (positions * 7 + 1).remainder(backbone.config.vocab)[None]
     return {"tokens": tokens, "input_pos": positions, **empty_cache(backbone.config)}
 
-
-def _draft_inputs(head: Head) -> dict[str, torch.Tensor]:
-    """A fixed hidden state of unit size, and token 1 where the head takes one."""
-    hidden = torch.linspace(-1.7, 1.7, head.config.d_model).view(1, 1, -1)
-    inputs = {"hidden": hidden}
-    if head.takes_token:
-        inputs["token"] = torch.ones((1, 1), dtype=torch.int32)
-    return inputs

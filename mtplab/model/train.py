@@ -19,7 +19,8 @@ from mtplab.model.errors import ModelError
 from mtplab.model.files import BACKBONE, CONFIG, TOKENIZER, model_files
 from mtplab.model.fit_backbone import BackboneRecipe, fit_backbone
 from mtplab.model.fit_heads import HeadRecipe, fit_head, own_text_pool, real_pool
-from mtplab.model.heads import KINDS, build_head, save_head
+from mtplab.model.heads import build_head, save_head
+from mtplab.model.kinds import TINY_KINDS
 from mtplab.model.sources import load_folder
 from mtplab.model.unloop import UnloopRecipe, unloop
 from mtplab.model.weights import load_backbone, save_backbone
@@ -95,7 +96,7 @@ def heads(work: Path, gamma: int, steps: int, pool_rows: int) -> None:
     recipe = HeadRecipe(steps=steps, pool_rows=pool_rows)
     own = own_text_pool(model, train, recipe, gamma, say)
     real = real_pool(model, train, recipe, gamma)
-    for kind in KINDS:
+    for kind in TINY_KINDS:
         say(f"head {kind}")
         torch.manual_seed(recipe.seed)
         head = build_head(kind, model, gamma)
@@ -117,7 +118,7 @@ def make_prompts() -> None:
 def card(work: Path, out: Path) -> None:
     """Copy the trained files to OUT, measure them there and write the card."""
     out.mkdir(parents=True, exist_ok=True)
-    for name in (CONFIG, TOKENIZER, BACKBONE, *(f"head_{kind}.safetensors" for kind in KINDS)):
+    for name in (CONFIG, TOKENIZER, BACKBONE, *(f"head_{kind}.safetensors" for kind in TINY_KINDS)):
         if not (work / name).exists():
             raise ModelError(f"{name} is not in {work.name}; run the commands backbone and heads first.")
         shutil.copyfile(work / name, out / name)
@@ -130,7 +131,7 @@ def card(work: Path, out: Path) -> None:
 
 
 def _facts(work: Path) -> dict[str, Any]:
-    names = ("backbone", "unloop", *(f"head_{kind}" for kind in KINDS))
+    names = ("backbone", "unloop", *(f"head_{kind}" for kind in TINY_KINDS))
     runs = {name: msgspec.json.decode((work / f"run_{name}.json").read_bytes()) for name in names}
     known = msgspec.json.decode((work / "corpus.json").read_bytes())
     return {"corpus": known, "runs": runs, "torch": str(torch.__version__)}

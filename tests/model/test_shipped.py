@@ -16,7 +16,7 @@ from mtplab.model import evaluate, sources  # noqa: E402
 from mtplab.model.card import NEW_TOKENS, render  # noqa: E402
 from mtplab.model.errors import ModelError  # noqa: E402
 from mtplab.model.freeze import freeze  # noqa: E402
-from mtplab.model.heads import KINDS  # noqa: E402
+from mtplab.model.kinds import TINY_KINDS  # noqa: E402
 from mtplab.model.prompts import load_prompts  # noqa: E402
 from mtplab.session.identity import Policy  # noqa: E402
 
@@ -43,7 +43,7 @@ def card() -> dict[str, Any]:
 
 
 def test_it_loads_with_both_heads_and_freezes(tiny: sources.LoadedModel) -> None:
-    assert set(tiny.heads) == set(KINDS)
+    assert set(tiny.heads) == set(TINY_KINDS)
     for head in tiny.heads.values():
         assert freeze(tiny.backbone, head, Policy()).gamma == 3
 
@@ -107,9 +107,9 @@ def test_every_shipped_prompt_leaves_room_for_the_output_in_the_context(
 
 def test_an_unknown_model_is_refused_with_what_is_supported() -> None:
     for spec in ("gemini-nano", "../tiny", "os:system", ""):
-        with pytest.raises(ModelError, match="supported is tiny"):
+        with pytest.raises(ModelError, match="give tiny, smollm2, the folder"):
             sources.load_model(spec)
-        with pytest.raises(ModelError, match="supported is tiny"):
+        with pytest.raises(ModelError, match="give tiny, smollm2, the folder"):
             sources.model_files(spec)
 
 

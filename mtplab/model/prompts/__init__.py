@@ -11,17 +11,21 @@ import msgspec
 from mtplab.model.errors import ModelError
 
 _FOLDER = Path(__file__).parent
-SHIPPED = ("demo", "acceptance")
+SHIPPED = ("demo", "acceptance", "assistant")
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
-    """One prompt. `continuation` is the real text that follows it, where that is known."""
+    """One prompt. `continuation` is the real text that follows it, where that is known.
+
+    `raw` text stands as it is; all other prompts go through the chat template of a model that has one.
+    """
 
     id: str
     text: str
     prompt_class: str = msgspec.field(name="class", default="unclassified")
     continuation: str | None = None
     source: str | None = None
+    raw: bool = False
 
 
 class PromptSet(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +45,9 @@ class PromptSet(msgspec.Struct, frozen=True, kw_only=True):
 
 def prompts_sha256(prompts: tuple[Prompt, ...]) -> str:
     """sha256 over canonical JSON: sorted keys, no spaces, UTF-8."""
-    rows = [{"id": p.id, "class": p.prompt_class, "text": p.text} for p in prompts]
+    rows = [
+        {"id": p.id, "class": p.prompt_class, "text": p.text, **({"raw": True} if p.raw else {})} for p in prompts
+    ]
     canonical = json.dumps(rows, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(canonical.encode("utf-8")).hexdigest()
 
