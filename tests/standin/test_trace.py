@@ -20,6 +20,9 @@ def model() -> HeatModel:
     return HeatModel.start(PROFILE, load_scenario("normal"))
 
 
+ANY = model()
+
+
 def test_a_csv_file_is_followed_and_its_end_held(tmp_path: Path) -> None:
     path = tmp_path / "heat.csv"
     path.write_text("t_s,BIG,skin,clock:BIG,status,note\n100,50,35,1.0,0,a\n110,70,39,0.8,1,b\nx,1,1,1,1,torn\n")
@@ -68,7 +71,6 @@ def test_no_file_is_taken_for_a_recording_that_is_none(tmp_path_factory: pytest.
     path = tmp_path_factory.getbasetemp() / "any"
     path.write_text(text, encoding="utf-8", errors="replace")
     try:
-        played = model()
-        read_trace(path, PROFILE).apply(played, 1.0)
+        read_trace(path, PROFILE).apply(ANY, 1.0)
     except UsageError as error:
         assert "holds no heat" in str(error)
