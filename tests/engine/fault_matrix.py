@@ -45,7 +45,7 @@ def until(happened: Callable[[], bool], complaint: Callable[[], str], patience_s
     deadline = time.monotonic() + patience_s
     while not happened():
         assert time.monotonic() < deadline, complaint()
-        time.sleep(0.02)
+        time.sleep(0.05)
 
 
 @dataclass
@@ -113,7 +113,7 @@ class Play:
             self._only_the_sampler(phone, "a run")
             self._cancelled_run(engine, seen)
             self._only_the_sampler(phone, "a cancelled run")
-        until(lambda: not _running(phone), lambda: f"{_running(phone)} outlive the engine on the phone")
+        until(lambda: not self._on(phone), lambda: f"{_told(self._on(phone))} outlive the engine on the phone")
         self._read(engine.recorder.path, with_facts=refused is None)
 
     @staticmethod
@@ -140,8 +140,14 @@ class Play:
 
     def _only_the_sampler(self, phone: StandinProcess, after: str) -> None:
         """The sampler's loop and, now and then, one dumpsys may run; anything more was left by the operation."""
-        until(lambda: len(_running(phone)) <= 1, lambda: f"after {after} still run {_running(phone)} on the phone")
-        self._marks |= {mark for pid in _running(phone) if (mark := _environment(pid).get(MARK))}
+        until(lambda: len(self._on(phone)) <= 1, lambda: f"{_told(self._on(phone))} still run after {after}")
+
+    def _on(self, phone: StandinProcess) -> set[int]:
+        """What runs on the phone: what it knows of, and what slipped away from there but carries its mark."""
+        prefixes = [""] if len(phone.serials) == 1 else [f"{n + 1} " for n in range(len(phone.serials))]
+        known = {pid for prefix in prefixes for pid in phone.control(f"{prefix}status")["processes"]}
+        self._marks |= {mark for pid in known if (mark := _environment(pid).get(MARK))}
+        return known | {pid for pid in psutil.pids() if _environment(pid).get(MARK) in self._marks}
 
     def left(self, ours: set[int]) -> list[str]:
         """Command lines of what runs on the host though the scenario has ended; `ours` are the pids that may."""
@@ -236,9 +242,12 @@ def _code(events: list[ev.Event]) -> int:
     return next(event.exit_code for event in events if isinstance(event, ev.RunEnded))
 
 
-def _running(phone: StandinProcess) -> list[int]:
-    prefixes = [""] if len(phone.serials) == 1 else [f"{n + 1} " for n in range(len(phone.serials))]
-    return [pid for prefix in prefixes for pid in phone.control(f"{prefix}status")["processes"]]
+def _told(pids: set[int]) -> list[str]:
+    found = []
+    for pid in pids:
+        with contextlib.suppress(psutil.Error):
+            found.append(" ".join(psutil.Process(pid).cmdline())[:80])
+    return found
 
 
 def _environment(pid: int) -> dict[str, str]:
