@@ -58,7 +58,7 @@ def load_gguf(path: Path | None = None, context: int = STATIC_CONTEXT) -> GgufMo
         backbone = Backbone(config)
         given = {}
         for ours, theirs in _names(config).items():
-            values = np.ascontiguousarray(dequantize(tensors[theirs].data, tensors[theirs].tensor_type))
+            values = np.array(dequantize(tensors[theirs].data, tensors[theirs].tensor_type))
             given[ours] = _half_split(ours, torch.from_numpy(values), config)
     except (OSError, ValueError, KeyError, IndexError) as error:
         raise ModelError(

@@ -22,7 +22,7 @@ from mtplab.model.heads import Head, build_head, load_head  # noqa: E402
 from mtplab.model.kinds import KINDS  # noqa: E402
 
 pytestmark = pytest.mark.pipeline
-SMALL = FitRecipe(steps=30, positions_per_step=64, negatives=16, evaluate_every=10, warm_up=2)
+SMALL = FitRecipe(steps=30, muon_rate=0.02, positions_per_step=64, negatives=16, evaluate_every=10, warm_up=2)
 
 
 def prompts(count: int) -> list[Tokens]:
@@ -127,6 +127,17 @@ def test_every_family_learns_the_backbones_text_and_the_backbone_stays(
     assert ended["steps"] == 30 and ended["ended"] == "all steps done"
     assert untrained is not None and trained is not None and trained > untrained + margin
     assert all(torch.equal(one, other) for one, other in zip(before, backbone.parameters(), strict=True))
+
+
+def test_a_regression_gives_a_head_that_knows_something_before_any_step(backbone: Backbone) -> None:
+    text = samples(backbone, 24)
+    torch.manual_seed(2)
+    head = build_head("token_conditioned", backbone, gamma=1)
+    before = judge(head, text)["all"].mean_accepted
+    assert distil_fit.start_by_regression(head, text)
+    after = judge(head, text)["all"].mean_accepted
+    assert before is not None and after is not None and after > before + 0.2
+    assert not distil_fit.start_by_regression(build_head("parallel", backbone), text)
 
 
 def test_a_resumed_training_ends_with_the_same_weights(backbone: Backbone, tmp_path: Path) -> None:
