@@ -41,6 +41,7 @@ AROUND_S, BLIND_S = 0.5, 0.3  # a sample is judged by what was seen this near to
 SLACK_C = 0.01  # the session keeps what the file said, not what was rounded
 IN_FLIGHT_S = 1.0  # what the cable carried before it was pulled may arrive this much later
 SILENCE_S = 6.0  # the sampler itself calls five seconds without a sample a loss
+FLAT_FROM_S = 300.0  # in less time modules are still being loaded and the heat's history filled: no growth is judged
 GROWTH_LIMIT = 0.05
 GROWTH_FLOOR_BYTES = 6 << 20
 
@@ -225,7 +226,7 @@ def soak(
     evidence.memory, grown = {}, []
     for name, before, after, grew in memory.told():
         evidence.memory[name] = (before / 1e6, after / 1e6)
-        grown += [name] if grew else []
+        grown += [name] if grew and wall_s >= FLAT_FROM_S else []
     evidence.problems += [f"the memory of the {name} grows" for name in grown]
     _read_back(engine.recorder.path, judge, evidence)
     return evidence
