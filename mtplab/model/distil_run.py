@@ -44,6 +44,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 31
     prompt_file: str | None = None
     text_file: str | None = None
+    also: tuple[str, ...] = ()
 
 
 def longest_row(model: LoadedModel, plan: Plan) -> int:
@@ -105,9 +106,11 @@ def _held_out_prompts(plan: Plan) -> Sequence[Prompt]:
 
 
 def _shards(model: LoadedModel, plan: Plan, work: Path, name: str, tokens: list[Tokens]) -> Shards:
-    identity = {"files": repr(sorted(_backbone_files(model).items())), "states": plan.states, "tokens": repr(tokens)}
-    identity["new_tokens"] = str(plan.new_tokens)
-    return Shards(work / name, identity)
+    return Shards(work / name, _backbone_identity(model, plan), [tokens, plan.new_tokens])
+
+
+def _backbone_identity(model: LoadedModel, plan: Plan) -> object:
+    return [_backbone_files(model), plan.states]
 
 
 def _backbone_files(model: LoadedModel) -> dict[str, str]:
@@ -141,8 +144,8 @@ def train(
     own = list(own_part.shards.samples())
     held_back = own[::_HELD_BACK_ONE_IN]
     learned = [sample for at, sample in enumerate(own) if at % _HELD_BACK_ONE_IN]
-    for part in given:
-        learned += list(part.shards.samples())
+    for shards in (*(part.shards for part in given), *_made_elsewhere(model, plan)):
+        learned += list(shards.samples())
     say(f"{len(learned)} texts to learn from, {len(held_back)} held back for early stop")
     vocabulary = _vocabulary(model, plan, work, learned)
     torch.manual_seed(plan.seed)
@@ -169,6 +172,15 @@ def train(
     _write(model, plan, head, vocabulary, held_out, facts, out)
     say(f"{result['ended']}; written to {out}")
     return str(result["ended"])
+
+
+def _made_elsewhere(model: LoadedModel, plan: Plan) -> list[Shards]:
+    """Own text of other runs (other seeds or prompts), of the same backbone in the same arithmetic."""
+    found = [Shards(Path(work) / "own", _backbone_identity(model, plan)) for work in plan.also]
+    for shards in found:
+        if not shards.paths():
+            raise ModelError(f"There is no text in {shards.folder}; give the --work folder of another run.")
+    return found
 
 
 def _vocabulary(model: LoadedModel, plan: Plan, work: Path, samples: Sequence[Sample]) -> DraftVocabulary | None:

@@ -38,6 +38,7 @@ _POSITIVE = click.IntRange(min=1)
 )
 @click.option("--prompts", "prompt_file", type=_FILE, help="JSON Lines instead of the built-in families of prompts.")
 @click.option("--text", "text_file", type=_FILE, help="A text to learn from beside the model's own.")
+@click.option("--also", type=_FOLDER, multiple=True, help="Another run's --work, whose text is learned from, too.")
 @click.option("--texts", type=click.IntRange(min=8), default=1536, show_default=True, help="Own texts to generate.")
 @click.option("--new-tokens", type=click.IntRange(min=8), default=96, show_default=True, help="Length of own texts.")
 @click.option("--steps", type=_POSITIVE, default=1000, show_default=True)
@@ -71,6 +72,7 @@ def _run(spec: str, options: dict[str, Any]) -> int:
     same = ("kind", "gamma", "draft_vocab", "ff", "states", "texts", "new_tokens", "steps", "held_out", "seed")
     plan = distil_run.Plan(
         **{name: options[name] for name in same},
+        also=tuple(map(str, options["also"])),
         prompt_file=options["prompt_file"] and str(options["prompt_file"]),
         text_file=options["text_file"] and str(options["text_file"]),
     )

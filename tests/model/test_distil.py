@@ -66,7 +66,7 @@ def test_text_is_made_once_and_an_interrupted_making_goes_on(backbone: Backbone,
             raise KeyboardInterrupt
         return deployed.texts(given, 5, None)
 
-    shards = Shards(tmp_path, {"model": "a"})
+    shards = Shards(tmp_path, "a", ["these"])
     with pytest.raises(KeyboardInterrupt):
         shards.make(batches, run, silent)
     assert not shards.complete(batches)
@@ -80,8 +80,10 @@ def test_text_is_made_once_and_an_interrupted_making_goes_on(backbone: Backbone,
     again = deployed.texts([found[0].row.tokens[: found[0].row.prompt_length].tolist()], 5, None)[0]
     assert torch.equal(found[0].row.tokens, again.tokens)
     torch.testing.assert_close(found[0].row.k.float(), again.k, atol=1e-2, rtol=1e-2)
-    with pytest.raises(ModelError, match="another backbone or from other prompts"):
-        list(Shards(tmp_path, {"model": "b"}).samples())
+    assert len(list(Shards(tmp_path, "a").samples())) == 10, "as text made elsewhere it may have any prompts"
+    for backbone_name, asked, word in (("b", "these", "backbone"), ("a", "those", "prompts")):
+        with pytest.raises(ModelError, match=f"another choice of {word}"):
+            list(Shards(tmp_path, backbone_name, [asked]).samples())
 
 
 def test_the_draft_vocabulary_is_what_was_generated_most_often() -> None:
@@ -225,6 +227,9 @@ def test_the_command_trains_a_head_for_the_tiny_model_with_a_card(tmp_path: Path
     ]
     command += ["--prompts", str(tmp_path / "p.jsonl"), "--text", str(tmp_path / "t.txt"), "--new-tokens", "12"]
     command += ["--held-out", "4", "--steps", "3"]
+    elsewhere = ["--seed", "5", "--work", str(tmp_path / "other"), "--only-text"]
+    assert CliRunner().invoke(train_head_command, [*command, *elsewhere], standalone_mode=False).return_value == 0
+    command += ["--also", str(tmp_path / "other")]
     result = CliRunner().invoke(train_head_command, command, standalone_mode=False)
     assert result.return_value == 0, result.output
     from mtplab.model.sources import load_model
@@ -232,7 +237,7 @@ def test_the_command_trains_a_head_for_the_tiny_model_with_a_card(tmp_path: Path
     head = load_head(tmp_path / "head_zero_copy.safetensors", load_model("tiny").backbone)
     assert head.gamma == 2 and head.config.draft_vocab == 256
     card = json.loads((tmp_path / "card_zero_copy.json").read_text())
-    assert card["texts"] == 24 + 2 and card["result"]["steps"] == 3
+    assert card["texts"] == 24 + 2 + 26 and card["result"]["steps"] == 3
     assert set(card["held_out"]["by_class"]) == {"templated", "code", "chat", "open"}
     text = (tmp_path / "MODEL_CARD_zero_copy.md").read_text()
     assert card["sha256"] in text and "drafts the 256 tokens" in text
