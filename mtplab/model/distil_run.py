@@ -158,7 +158,7 @@ def train(
         say(cost.warning)
     if start_by_regression(head, learned):
         say("token and state are joined by regression to begin with")
-    recipe = FitRecipe(seed=plan.seed, steps=plan.steps)
+    recipe = FitRecipe(seed=plan.seed, steps=plan.steps, evaluate_every=max(1, min(50, plan.steps // 5)))
     name = f"{plan.kind}_g{plan.gamma}_v{plan.draft_vocab or 0}_ff{plan.ff or 0}_s{plan.seed}"
     result = fit(model.backbone, head, learned, held_back, recipe, work / f"{name}.ckpt.safetensors", say, stopped)
     held_out = list(held_out_part.shards.samples())
