@@ -163,7 +163,7 @@ def train(
     result = fit(model.backbone, head, learned, held_back, recipe, work / f"{name}.ckpt.safetensors", say, stopped)
     held_out = list(held_out_part.shards.samples())
     facts = {
-        "plan": msgspec.to_builtins(plan),
+        "plan": _without_paths(plan),
         "recipe": msgspec.to_builtins(recipe),
         "result": result,
         "texts": len(learned),
@@ -172,6 +172,12 @@ def train(
     _write(model, plan, head, vocabulary, held_out, facts, out)
     say(f"{result['ended']}; written to {out}")
     return str(result["ended"])
+
+
+def _without_paths(plan: Plan) -> dict[str, object]:
+    """The plan for a card: which files there were, not where they stood on this machine."""
+    named = {name: Path(path).name for name in ("prompt_file", "text_file") if (path := getattr(plan, name))}
+    return {**msgspec.to_builtins(plan), **named, "also": len(plan.also)}
 
 
 def _made_elsewhere(model: LoadedModel, plan: Plan) -> list[Shards]:
