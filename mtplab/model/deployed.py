@@ -160,7 +160,7 @@ class _Batch:
                 f"A prompt of {self.widest} tokens and {new_tokens} new ones do not fit the context of "
                 f"{config.context}; shorten the prompt or the output limit."
             )
-        self.common = _common_prefix(prompts)
+        self.common = common_prefix(prompts)
         count = len(prompts)
         self.gap = torch.tensor([self.widest - len(prompt) for prompt in prompts])
         self.tokens = torch.zeros(count, self.total, dtype=torch.long)
@@ -229,7 +229,7 @@ class _Batch:
         return found
 
 
-def _common_prefix(prompts: list[list[int]]) -> int:
+def common_prefix(prompts: list[list[int]]) -> int:
     """How many tokens all prompts begin with, at least one of each left over."""
     first, last = min(prompts), max(prompts)
     most = min(map(len, prompts)) - 1

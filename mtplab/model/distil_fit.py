@@ -16,6 +16,7 @@ import torch.nn.functional as F
 
 from mtplab.model.backbone import Backbone
 from mtplab.model.checkpoint import Progress, Say
+from mtplab.model.deployed import common_prefix
 from mtplab.model.distil_data import Sample
 from mtplab.model.errors import ModelError
 from mtplab.model.evaluate import Acceptance, Round, acceptance, count_rounds
@@ -174,14 +175,16 @@ def _subset(
 def start_by_regression(head: Head, samples: Sequence[Sample], ridge: float = 1e-2) -> bool:
     """Set `join_proj` to the best linear guess of the next normed state from token and state; False for other heads.
 
-    Ridge regression over all positions of `samples`: seconds of work that replace the first hundreds of steps.
+    Ridge regression over all positions of `samples`, prompts too: seconds of work that replace the first hundreds of steps.
     """
     if not isinstance(head, TokenConditionedHead):
         return False
     width = head.config.d_model
     gram, moments, count = torch.zeros(2 * width, 2 * width), torch.zeros(2 * width, width), 0
+    shared = common_prefix([sample.row.tokens.tolist() for sample in samples if _opens_as(sample, samples[0])])
     for sample in samples:
-        first, row = sample.row.prompt_length - 1, sample.row
+        # What every prompt begins with (a system prompt) would count as often as there are texts.
+        first, row = shared if _opens_as(sample, samples[0]) else 0, sample.row
         hidden = row.hidden[first:].float()
         token = head.token_norm(head.embedding(row.tokens[first + 1 :]))
         known = torch.cat([token, head.state_norm(hidden[:-1])], dim=-1)
@@ -192,6 +195,10 @@ def start_by_regression(head: Head, samples: Sequence[Sample], ridge: float = 1e
     gram.diagonal().add_(ridge * count)
     head.join_proj.weight.copy_(torch.linalg.solve(gram, moments).T)
     return True
+
+
+def _opens_as(sample: Sample, other: Sample) -> bool:
+    return bool(sample.row.tokens[0] == other.row.tokens[0])
 
 
 @torch.no_grad()
