@@ -175,7 +175,7 @@ def _subset(
 def start_by_regression(head: Head, samples: Sequence[Sample], ridge: float = 1e-2) -> bool:
     """Set `join_proj` to the best linear guess of the next normed state from token and state; False for other heads.
 
-    """Set `join_proj` to the best linear guess of the next normed state from token and state; False for others.
+    Ridge regression over all positions of `samples`, prompts too: seconds of work in place of hundreds of steps.
     """
     if not isinstance(head, TokenConditionedHead):
         return False
