@@ -21,7 +21,10 @@ UNCAPPED_S = 3.0  # a limit that is gone for less than this flaps
 
 
 class Change(msgspec.Struct, frozen=True):
-    """Throttling of one kind (`status`, `cap`, `clock`) began or ended; `text` is the evidence with its numbers."""
+    """Throttling of one kind (`status`, `cap`, `clock`) began or ended; `text` is the evidence with its numbers.
+
+    A status that goes from one level to another begins anew, so that what is told last is what is so.
+    """
 
     kind: str
     began: bool
@@ -34,6 +37,7 @@ class ThrottleWatch:
 
     def __init__(self) -> None:
         self._active: set[str] = set()
+        self._level = 0
         self._uncapped_since: float | None = None
         self._gpu_cap_khz = 0
         self._clocks: dict[str, _BusyClock] = {}
@@ -47,10 +51,12 @@ class ThrottleWatch:
 
     def _status(self, sample: ThermalSample, service: ThermalService | None) -> list[Change]:
         status = service.status if service is not None else None
-        if service is None or status is None or (status >= 1) == ("status" in self._active):
+        if service is None or status is None or status < 0 or status == self._level:
             return []
+        before, self._level = self._level, status
+        was = f" after {STATUS_NAMES[before]} ({before})" if before >= 1 and status >= 1 else ""
         skin = f", skin {service.skin_c:.1f} °C" if service.skin_c is not None else ""
-        text = f"Android reports thermal status {STATUS_NAMES[status]} ({status}){skin}"
+        text = f"Android reports thermal status {STATUS_NAMES[status]} ({status}){was}{skin}"
         return [Change("status", status >= 1, text, sample.t)]
 
     def _caps(self, sample: ThermalSample, service: ThermalService | None) -> list[Change]:

@@ -11,6 +11,7 @@ from mtplab.standin import backends
 from mtplab.standin.adbd import Adbd
 from mtplab.standin.clockwork import Clockwork
 from mtplab.standin.control import Control
+from mtplab.standin.entering import hide_kernel_clock, show_kernel_clock
 from mtplab.standin.files import DeviceFiles
 from mtplab.standin.keys import PublicKey
 from mtplab.standin.phone import Phone
@@ -51,6 +52,7 @@ class Device:
         self.phone.write_uptime()
         self.backend = backends.choose(order.backend, self.files)
         self.phone.build(self.backend.name)
+        self._keeps_uptime = self.backend.writes_uptime and not show_kernel_clock(self.files.root)
         storage = Storage(self.files, self.profile.storage_kib, order.max_bytes, scenario.free_bytes)
         self.processes = Processes(self.files, order.max_processes, order.max_bytes)
         trace = read_trace(order.trace, self.profile) if order.trace is not None else None
@@ -77,7 +79,7 @@ class Device:
         self.programs.listen()
         chosen = await self.adbd.listen(port)
         self._listening = await self.control.listen(control)
-        self.ticking = asyncio.ensure_future(self.clockwork.run(self.backend.writes_uptime))
+        self.ticking = asyncio.ensure_future(self.clockwork.run(self._keeps_uptime))
         return {
             "serial": f"127.0.0.1:{chosen}",
             "profile": self.profile.name,
@@ -96,3 +98,4 @@ class Device:
         self.programs.close()
         self.adbd.close()
         self.processes.kill_all()
+        hide_kernel_clock(self.files.root)

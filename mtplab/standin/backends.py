@@ -8,9 +8,11 @@ import shutil
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from mtplab.standin import entering
 from mtplab.standin.files import WRITABLE, DeviceFiles
 from mtplab.standin.settings import UsageError
 
@@ -32,14 +34,6 @@ for d in null zero urandom; do @mount@ --bind "/dev/$d" "$r/dev/$d" || exit 125;
 exec @unshare@ --user --map-user=2000 --map-group=2000 --root="$r" "$@"
 """
 
-
-# Where root may make a mount namespace, the kernel's own clock is in the chroot; the mount goes with the process.
-_CHROOT = """
-r=$1; shift
-@mount@ --bind /proc/uptime "$r/proc/uptime" || exit 125
-exec "$@"
-"""
-
 # In place of the first entry, which is the folder it is started in: that one belongs to the device.
 PORTABLE_START = "import sys; sys.path[0] = sys.argv.pop(1); from mtplab.standin.minish.main import main; main()"
 
@@ -50,6 +44,7 @@ class Backend:
 
     name: str
     argv: list[str]
+    enter: Callable[[], None] | None = None  # done in the new process before it becomes the command
     writes_uptime: bool = False  # the shell reads a file that the stand-in must keep current
 
     @property
@@ -115,17 +110,11 @@ def _make_chroot(files: DeviceFiles) -> tuple[Backend | None, str]:
     files.shell_owner = SHELL_UID
     for place in WRITABLE:
         files.give_to_shell(place)
-    who = [f"--userspec={SHELL_UID}:{SHELL_UID}", f"--groups={SHELL_UID}"]
-    plain = [_which("chroot"), *who, files.root, "/system/bin/sh"]
-    if shutil.which("unshare") and shutil.which("mount"):
-        inner = ["/bin/sh", "-c", _with_tools(_CHROOT), "sh", files.root, *plain]
-        found, _ = _probed(Backend("chroot", [_which("unshare"), "--mount", *inner]), files)
-        if found is not None:
-            return found, ""
-    return _probed(Backend("chroot", plain, writes_uptime=True), files)
+    enter = entering.into(files.root, SHELL_UID)
+    return _probed(Backend("chroot", ["/system/bin/sh"], enter, writes_uptime=True), files)
 
 
-_TOOLS = {"chroot": ("chroot",), "userns": ("unshare", "mount")}
+_TOOLS: dict[str, tuple[str, ...]] = {"chroot": (), "userns": ("unshare", "mount")}
 
 
 def _userns_argv(root: str) -> list[str]:
@@ -156,8 +145,9 @@ def _probed(backend: Backend, files: DeviceFiles) -> tuple[Backend | None, str]:
             check=False,
             text=True,
             cwd=files.root,
+            preexec_fn=backend.enter,
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except (OSError, subprocess.SubprocessError) as error:
         return None, str(error)
     if done.stdout.strip() == str(SHELL_UID):
         return backend, ""

@@ -45,9 +45,17 @@ class Processes:
         stderr: int,
         before: Callable[[], None] | None = None,
     ) -> asyncio.subprocess.Process:
-        """Start one process; `shown` is its command line under the device's /proc. TooManyProcesses at the limit."""
+        """Start one process. `shown`: its command line under the device's /proc; `before`: the last thing it does until
+        it becomes the command. TooManyProcesses at the limit."""
         if len(self.live) >= self._limit:
             raise TooManyProcesses
+        is_shell = shown is not None
+
+        def begin() -> None:
+            self._fence(is_shell)
+            if before is not None:
+                before()
+
         process = await asyncio.create_subprocess_exec(
             *argv,
             env={**env, MARK: self.mark},
@@ -55,27 +63,25 @@ class Processes:
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
-            start_new_session=before is None,
-            preexec_fn=before,
+            start_new_session=True,
+            preexec_fn=begin,
         )
         self.live[process.pid] = process
-        self._fence(process.pid, is_shell=shown is not None)
         if shown is not None:
             self.show(process.pid, shown)
         return process
 
-    def _fence(self, pid: int, is_shell: bool) -> None:
-        # Only Linux can limit another process; elsewhere the portable shell's own limits must do.
-        prlimit = getattr(resource, "prlimit", None)
-        if prlimit is None:
-            return
-        with contextlib.suppress(OSError, ValueError):
-            prlimit(pid, resource.RLIMIT_FSIZE, (self._max_file_bytes, self._max_file_bytes))
-            if is_shell:  # programs are no children of it: the low-memory killer watches those
-                prlimit(pid, resource.RLIMIT_AS, (SHELL_BYTES, SHELL_BYTES))
-            if is_shell and os.geteuid() == 0:
-                # Counted for the device's own user, whom nobody else on the host should be.
-                prlimit(pid, resource.RLIMIT_NPROC, (self._limit * 8, self._limit * 8))
+    def _fence(self, is_shell: bool) -> None:
+        """In the new process, while it still is the owner's: limits that it and all that it starts cannot lift."""
+        limits = [(resource.RLIMIT_FSIZE, self._max_file_bytes)]
+        if is_shell:  # programs are no children of it: the low-memory killer watches those
+            limits.append((resource.RLIMIT_AS, SHELL_BYTES))
+        if is_shell and os.geteuid() == 0:
+            # Counted for the device's own user, whom nobody else on the host should be.
+            limits.append((resource.RLIMIT_NPROC, self._limit * 8))
+        for kind, most in limits:
+            with contextlib.suppress(OSError, ValueError):  # a system that knows no such limit, or a lower one holds
+                resource.setrlimit(kind, (most, most))
 
     def show(self, pid: int, argv: Sequence[str]) -> None:
         """Write the device's /proc/PID/cmdline."""

@@ -71,10 +71,19 @@ def main(args: list[str]) -> int:
         options = _parse(args)
         _check_numbers(options)
         with _device_folder(options.root) as folder:
+            _watch_children_cheaply()
             return asyncio.run(_serve(options, folder))
     except UsageError as error:
         print(f"mtplab standin: {error}", file=sys.stderr)
         return EXIT_USAGE
+
+
+def _watch_children_cheaply() -> None:
+    """Before Python 3.12 asyncio starts a thread for each process unless it is told of the kernel's better way."""
+    if sys.version_info < (3, 12) and hasattr(os, "pidfd_open"):
+        with contextlib.suppress(OSError):  # a kernel or sandbox without it
+            os.close(os.pidfd_open(os.getpid()))
+            asyncio.set_child_watcher(asyncio.PidfdChildWatcher())
 
 
 @contextlib.contextmanager

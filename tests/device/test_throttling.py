@@ -36,6 +36,14 @@ def test_the_status_begins_and_ends_it_and_a_pinned_one_does_neither() -> None:
     assert (ended.kind, ended.began) == ("status", False)
 
 
+def test_every_change_of_the_status_is_told_with_both_levels_and_an_error_is_none() -> None:
+    watch = ThrottleWatch()
+    told = [c for t, status in enumerate((1, 1, 3, -1, 1, 0)) for c in watch.update(sample(float(t)), service(status))]
+    assert [(c.began, c.t) for c in told] == [(True, 0.0), (True, 2.0), (True, 4.0), (False, 5.0)]
+    assert told[1].text == "Android reports thermal status SEVERE (3) after LIGHT (1), skin 38.5 °C"
+    assert told[2].text == "Android reports thermal status LIGHT (1) after SEVERE (3), skin 38.5 °C"
+
+
 def test_a_lowered_limit_is_evidence_with_its_circumstances_and_ends_only_when_it_stays_away() -> None:
     watch = ThrottleWatch()
     (began,) = watch.update(sample(0.0, cap=1_200_000), service(0))
