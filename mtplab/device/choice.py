@@ -33,6 +33,11 @@ class Choice(msgspec.Struct, frozen=True):
         """Whether a run can begin on it."""
         return self.entry is not None and self.entry.usable
 
+    @property
+    def sentence(self) -> str:
+        """Cause and cure where no run can begin."""
+        return f"{self.cause[:1].upper()}{self.cause[1:]}. {self.cure}".strip()
+
 
 class _Remembered(msgspec.Struct, frozen=True):
     """The remembered phone, by the keyed hash of its serial number."""
@@ -50,7 +55,8 @@ def choose(entries: Sequence[DeviceEntry], serial: str | None = None, remembered
     if serial is not None:
         named = next((e for e in entries if e.serial == serial), None)
         if named is None:
-            return Choice(None, cause=f"{serial} is not attached (attached: {names})", cure="Check the cable.")
+            cause = f"the phone {serial} is not attached (attached: {names})"
+            return Choice(None, cause=cause, cure="Check the cable.")
         return _explained(named, "named")
     if not entries:
         return Choice(None, cause="no phone is attached", cure=USE_STANDIN)

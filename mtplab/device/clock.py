@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Sequence
 
 import msgspec
 
-from mtplab.device.errors import CommandFailed
+from mtplab.device.errors import CommandFailed, DeviceGone
 from mtplab.device.link import Link
+from mtplab.device.shell import Line, Stream
 
 PINGS = 12
 # /proc/uptime is cut off after hundredths: the true time lies up to this much later.
 _TICK_S = 0.01
 # Not a divisor of the tick: pings then meet it in different phases, and together narrow the offset below it.
 _PAUSE_S = 0.0037
+_PATIENCE_S = 5.0
 _SCRIPT = 'while read -r x; do u=; read -r u _ </proc/uptime; echo "T $x ${u:-NA}"; done'
 _ANSWER = re.compile(r"T (\d{1,4}) (\d{1,10}\.\d{1,9})")
 
@@ -64,23 +67,38 @@ def offset_of(pings: Sequence[Ping]) -> ClockOffset:
 
 
 def measure_clock(link: Link) -> ClockOffset:
-    """The offset by some pings over one open shell; CommandFailed where the phone tells no uptime."""
+    """The offset by some pings over one open shell.
+
+    CommandFailed where the phone tells no uptime, DeviceGone where it is gone or does not answer.
+    """
     pings = []
     with link.stream(_SCRIPT) as stream:
-        lines = iter(stream)
         for number in range(PINGS):
             time.sleep(_PAUSE_S)
             sent = time.monotonic()
             stream.send(f"{number}\n".encode())
-            line = next(lines, None)
+            line = _answer(link, stream)
             match = _ANSWER.fullmatch(line.text) if line is not None else None
             if line is None or match is None or int(match.group(1)) != number:
                 said = "" if line is None else f" (it said {line.text[:60]!r})"
                 raise CommandFailed(f"{link.serial} tells no uptime{said}: its clock offset is not known.")
             pings.append(Ping(sent, line.t, float(match.group(2))))
         stream.close_stdin()
-        stream.wait(5)
+        with contextlib.suppress(TimeoutError):  # the answers are here; leaving the block ends what still runs
+            stream.wait(_PATIENCE_S)
     return offset_of(pings)
+
+
+def _answer(link: Link, stream: Stream) -> Line | None:
+    try:
+        line = stream.line(_PATIENCE_S)
+    except TimeoutError:
+        raise DeviceGone(
+            f"{link.serial} did not answer in time (reading its clock): check the cable, and whether the phone hangs."
+        ) from None
+    if line is None and stream.problem is not None:
+        raise stream.problem
+    return line
 
 
 class Drift(msgspec.Struct, frozen=True):

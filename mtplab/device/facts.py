@@ -11,17 +11,11 @@ import msgspec
 
 from mtplab.device import aicore, hardware, paths
 from mtplab.device.answers import Answer, Fact, Parser, Unknown, Value, fact_of, int_in, one_word, word
-from mtplab.device.errors import DeviceError
+from mtplab.device.clock import measure_clock
+from mtplab.device.errors import DeviceError, DeviceGone
 from mtplab.device.link import Link
 from mtplab.device.lock import serial_hash
 from mtplab.device.transfer import parse_df
-
-
-class ClockOffset(msgspec.Struct, frozen=True):
-    """device uptime = host monotonic + offset, to within half the round trip in which it was read."""
-
-    offset_s: float
-    half_round_trip_s: float
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -29,7 +23,6 @@ class Facts(msgspec.Struct, frozen=True):
 
     facts: tuple[Fact, ...]
     t: float
-    clock: ClockOffset | None = None
 
     def get(self, name: str) -> Value | None:
         """A fact's value, None if unknown; KeyError if it was never asked for."""
@@ -291,29 +284,21 @@ def read_facts(link: Link) -> Facts:
     mark = f"#{secrets.token_hex(6)}"
     result = link.run(batch_script(mark), timeout_s=30)
     facts = list(parse_facts(split_batch(result.stdout, mark)))
-    clock, why = measure_clock(link)
-    offset = clock.offset_s if clock else None
-    facts.append(Fact("clock_offset_s", offset, _COMMANDS["uptime"], why))
+    facts.append(_clock_fact(link))
     try:
         facts.append(Fact("serial_hash", serial_hash(link.serial), "keyed hash of adb's serial"))
     except DeviceError as problem:
         facts.append(Fact("serial_hash", None, "keyed hash of adb's serial", str(problem)))
-    return Facts(tuple(facts), time.monotonic(), clock)
+    return Facts(tuple(facts), time.monotonic())
 
 
-def measure_clock(link: Link, tries: int = 3) -> tuple[ClockOffset | None, str | None]:
-    """The phone's uptime against the host's monotonic clock: of some readings the one with the shortest way."""
-    best: ClockOffset | None = None
-    reason: str | None = None
-    for _ in range(tries):
-        began = time.monotonic()
-        result = link.run(_COMMANDS["uptime"], timeout_s=5)
-        ended = time.monotonic()
-        try:
-            seconds = uptime(result.stdout)
-        except Unknown as why:
-            return None, str(why)
-        offset = ClockOffset(seconds - (began + ended) / 2, (ended - began) / 2)
-        if best is None or offset.half_round_trip_s < best.half_round_trip_s:
-            best = offset
-    return best, reason
+def _clock_fact(link: Link) -> Fact:
+    """The host's monotonic time minus the phone's uptime, in seconds."""
+    source = _COMMANDS["uptime"]
+    try:
+        return Fact("clock_offset_s", round(measure_clock(link).offset_s, 4), source)
+    except DeviceGone:
+        raise
+    except DeviceError as problem:
+        return Fact("clock_offset_s", None, source, str(problem))
+

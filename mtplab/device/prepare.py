@@ -149,16 +149,17 @@ def note_of(phone: str) -> Note | None:
         ) from problem
 
 
-def notes() -> list[Note]:
-    """Every note on this machine (of this user); unreadable ones are left out."""
-    found = []
+def notes() -> tuple[list[Note], list[str]]:
+    """Every note on this machine (of this user), and a sentence for each that cannot be read."""
+    found, unreadable = [], []
     for path in sorted((kept_dir() / "restore").glob("*.json")):
         try:
             note = note_of(path.stem)
-        except DeviceError:
+        except DeviceError as problem:
+            unreadable.append(str(problem))
             continue
         found += [note] if note is not None else []
-    return found
+    return found, unreadable
 
 
 def keep(note: Note) -> None:
@@ -273,7 +274,8 @@ def put_back(link: Link, phone: str) -> list[Told]:
     """Put back what the note of this phone says and drop the note; nothing where there is none.
 
     What somebody changed meanwhile is left as it is. What the phone refuses is told once, with the command to try by
-    hand. Raises DeviceError where the phone is gone: the note stays.
+    hand. What cannot be read (a phone that has just booted answers adb before its services run) stays noted, and all
+    does where the phone is gone: then DeviceError is raised.
     """
     note = note_of(phone)
     if note is None:
@@ -291,7 +293,9 @@ def put_back(link: Link, phone: str) -> list[Told]:
         _restored(row, change, found[row.name], after.get(row.name))
         for row, change in zip(rows, changes, strict=True)
     ]
-    keep(msgspec.structs.replace(note, changes=[]))
+    # A setting that this version does not know is a later one's to put back.
+    later = [change for change in note.changes if change.name not in known or found[change.name][0] is None]
+    keep(msgspec.structs.replace(note, changes=later))
     return told
 
 
@@ -300,7 +304,8 @@ def _restored(row: Setting, change: Change, found: Seen, after: Seen | None) -> 
     now, problem = value, None
     by_hand = shlex.join(row.command(change.before) or row.read)
     if value is None:
-        problem = f"not put back: its value could not be read ({said or 'no answer'}); by hand: adb shell {by_hand}"
+        why = f"its value could not be read ({said or 'no answer'})"
+        problem = f"not put back yet: {why}; `mtplab restore` tries again, by hand: adb shell {by_hand}"
     elif after is not None:
         now = after[0]
         if not row.alike(now, change.before):

@@ -267,6 +267,16 @@ class Stream:
         if self.problem is not None:
             raise self.problem
 
+    def line(self, timeout_s: float) -> Line | None:
+        """The next line, None at the end of the output; TimeoutError if neither comes in time."""
+        try:
+            line = self._queue.get(timeout=timeout_s)
+        except queue.Empty:
+            raise TimeoutError(f"{self._name} says nothing for {timeout_s:g} s.") from None
+        if line is None:
+            self._queue.put(None)
+        return line
+
     def wait(self, timeout_s: float | None = None) -> int:
         """The exit code. TimeoutError if the command still runs then (it goes on); DeviceGone if it was lost."""
         if not self._done.wait(timeout_s):

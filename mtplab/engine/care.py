@@ -203,7 +203,7 @@ class PhoneCare:
             return
         self._tell(told, {one.name: self._course(one) for one in told})
         self._power()
-        self._borrowed, self._courses = False, {}
+        self._borrowed, self._courses = prepare.note_of(self._phone) is not None, {}
         odd = any(one.problem for one in told)
         self._say(f"{why}: {'; '.join(one.sentence for one in told)}.", "warning" if odd else "info")
 

@@ -62,7 +62,7 @@ def _of_phone(serial: str | None) -> tuple[str, Mapping[str, KnownFact]]:
     server = AdbServer.users().ensure()
     found = choice.choose(list_devices(server), choice.serial_of(serial), choice.remembered())
     if found.entry is None or not found.usable:
-        raise DeviceError(f"{found.cause[:1].upper()}{found.cause[1:]}. {found.cure}".strip())
+        raise DeviceError(found.sentence)
     owner = lock.holder(found.entry.phone)
     if owner is not None:
         return _of_session(owner.session)

@@ -105,7 +105,7 @@ def _attached(options: EngineOptions, stack: contextlib.ExitStack) -> Connected:
     entry = chosen.entry
     if entry is None or not entry.usable:
         # That the user has to choose is a matter of usage; all else is a phone that is not ready.
-        sentence = f"{chosen.cause[:1].upper()}{chosen.cause[1:]}. {chosen.cure}".strip()
+        sentence = chosen.sentence
         raise EngineError(sentence, 1 if chosen.ambiguous else 2)
     lock = stack.enter_context(PhoneLock(entry.serial, STARTING, key=entry.phone))
     return Connected(Link(server, entry.serial), lock, entry, chosen.how)

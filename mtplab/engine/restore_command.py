@@ -40,7 +40,9 @@ def restore_command(serial: str | None, standin: bool, only_list: bool, as_json:
         problem, code = str(error), error.exit_code
     except DeviceError as error:
         problem, code = str(error), EXIT_NOT_READY
-    left = prepare.notes()
+    left, unreadable = prepare.notes()
+    if unreadable and problem is None:
+        problem, code = unreadable[0], EXIT_FAILED
     if as_json:
         value = {"put_back": [_row(one) for one in told], "left": [_left(note) for note in left], "problem": problem}
         click.echo(json.dumps(value, ensure_ascii=False, indent=2))
@@ -75,7 +77,7 @@ def _show(told: list[Told], left: list[Note], problem: str | None, only_list: bo
         since = time.strftime("%Y-%m-%d %H:%M", time.localtime(note.since_unix_s))
         names = ", ".join(f"{change.name} (was {change.before})" for change in note.changes)
         click.echo(f"To be put back on phone {note.phone}, set by {note.about} at {since}: {names}")
-    if only_list and not left:
+    if only_list and not left and problem is None:
         click.echo("No phone has anything to be put back.")
     if problem is not None:
         click.echo(problem, err=True)

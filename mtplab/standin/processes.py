@@ -45,7 +45,7 @@ class Processes:
         stderr: int,
         before: Callable[[], None] | None = None,
     ) -> asyncio.subprocess.Process:
-        """Start one process. `shown`: its command line under the device's /proc; `before`: the last thing it does until
+        """Start one process. `shown`: its command line under /proc; `before`: the last thing it does until
         it becomes the command. TooManyProcesses at the limit."""
         if len(self.live) >= self._limit:
             raise TooManyProcesses

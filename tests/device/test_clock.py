@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtplab.device.clock import ClockOffset, Ping, drift_between, measure_clock, offset_of
-from mtplab.device.errors import CommandFailed
+from mtplab.device.errors import CommandFailed, DeviceGone
 from mtplab.device.link import Link
 
 
@@ -50,3 +50,11 @@ def test_drift_is_seen_only_beyond_both_uncertainties_and_a_restart_is_none() ->
     moved = drift_between(first, ClockOffset(100.006, 0.002, 90.0, 0.001, 190.0))
     assert (moved.seen, moved.restarted, moved.seconds) == (True, False, 40.0)
     assert drift_between(first, ClockOffset(185.0, 0.002, 5.0, 0.001, 190.0)).restarted
+
+
+def test_a_phone_that_does_not_answer_holds_nobody_up(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mtplab.device.clock._SCRIPT", "sleep 60")
+    monkeypatch.setattr("mtplab.device.clock._PATIENCE_S", 0.3)
+    with pytest.raises(DeviceGone, match="did not answer in time"):
+        measure_clock(link)
+    assert "sleep 60" not in link.run("ps -A -o ARGS").stdout

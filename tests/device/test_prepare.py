@@ -164,7 +164,22 @@ def test_a_damaged_note_is_a_sentence_and_not_passed_over(link: Link, phone: str
     (folder / f"{phone}.json").write_text('{"phone": 3}')
     with pytest.raises(DeviceError, match="cannot be read"):
         put_back(link, phone)
-    assert prepare.notes() == []
+    found, unreadable = prepare.notes()
+    assert (found, [f"{phone}.json" in said for said in unreadable]) == ([], [True])
+
+
+def test_a_phone_whose_services_do_not_answer_yet_keeps_its_note(link: Link, phone: str) -> None:
+    """As after a reboot: adb answers before Android does."""
+    prepare.prepare(link, phone, ("brightness", "airplane_mode"), "a-session", simulated=True)
+    link.run("settings put system screen_brightness ''")
+    told = by_name(put_back(link, phone))
+    assert "`mtplab restore` tries again" in (told["brightness"].problem or "")
+    note = note_of(phone)
+    assert note is not None
+    assert [(change.name, change.before) for change in note.changes] == [("brightness", "102")]
+    link.run("settings put system screen_brightness 25")
+    assert [one.text for one in put_back(link, phone)] == ["25 → 102"]
+    assert note_of(phone) is None
 
 
 def test_the_doctor_names_what_was_left_behind(link: Link, phone: str) -> None:

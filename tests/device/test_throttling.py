@@ -38,7 +38,8 @@ def test_the_status_begins_and_ends_it_and_a_pinned_one_does_neither() -> None:
 
 def test_every_change_of_the_status_is_told_with_both_levels_and_an_error_is_none() -> None:
     watch = ThrottleWatch()
-    told = [c for t, status in enumerate((1, 1, 3, -1, 1, 0)) for c in watch.update(sample(float(t)), service(status))]
+    course = enumerate((1, 1, 3, -1, 1, 0))
+    told = [c for t, status in course for c in watch.update(sample(float(t)), service(status))]
     assert [(c.began, c.t) for c in told] == [(True, 0.0), (True, 2.0), (True, 4.0), (False, 5.0)]
     assert told[1].text == "Android reports thermal status SEVERE (3) after LIGHT (1), skin 38.5 °C"
     assert told[2].text == "Android reports thermal status LIGHT (1) after SEVERE (3), skin 38.5 °C"
