@@ -36,6 +36,9 @@ _LISTED = re.compile(r"^([!-~]+)[ \t]+(no permissions\b[^;]*(?:;[^\]]*\]?)?|[a-z
 _WIRELESS = re.compile(r"(:\d{1,5}|\._adb(-tls-connect)?\._tcp\.?)$")
 _LOOPBACK = re.compile(r"^(127\.\d+\.\d+\.\d+|localhost|\[::1\]):\d+$")
 
+# Said of a usable entry that was asked and whose `simulated` is None all the same.
+SILENT = "It gave no answer, so whether it is a stand-in is not known: it hangs, or is very busy."
+
 
 class DeviceEntry(msgspec.Struct, frozen=True):
     """One line of adb's device list, explained.

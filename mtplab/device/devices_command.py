@@ -14,7 +14,7 @@ import click
 from mtplab.device import choice, lock
 from mtplab.device.adb import AdbServer
 from mtplab.device.choice import Choice
-from mtplab.device.devices import DeviceEntry, wireless_warning
+from mtplab.device.devices import SILENT, DeviceEntry, wireless_warning
 from mtplab.device.errors import DeviceError
 from mtplab.device.link import list_devices
 from mtplab.device.tracking import Attached, Tracker
@@ -150,6 +150,8 @@ def lines(entries: tuple[DeviceEntry, ...], chosen: Choice, note: str | None = N
         yield f"{mark} {entry.serial}  {entry.state}  {entry.connection}  {name}{simulated}".rstrip()
         if not entry.usable:
             yield f"    {entry.explanation}" + (f" → {entry.cure}" if entry.cure else "")
+        elif entry.simulated is None:
+            yield f"    ! {SILENT}"
         owner = _owner(entry)
         if owner is not None:
             yield f"    held by process {owner.pid} (session {owner.session})"

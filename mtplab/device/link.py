@@ -130,8 +130,8 @@ class Link:
                 raise
         return sock
 
-    def _shell(self, command: Command) -> ShellConnection:
-        return ShellConnection(self.open("shell,v2,raw:" + shell.command_line(command)))
+    def _shell(self, command: Command, timeout_s: float = 10.0) -> ShellConnection:
+        return ShellConnection(self.open("shell,v2,raw:" + shell.command_line(command), min(10.0, timeout_s)))
 
     def run(
         self, command: Command, timeout_s: float = 30.0, stdin: bytes = b"", check: bool = False
@@ -142,7 +142,7 @@ class Link:
         `check`, on an exit code other than 0.
         """
         name = _name(command)
-        result = shell.run(self, self._shell(command), name, timeout_s, stdin)
+        result = shell.run(self, self._shell(command, timeout_s), name, timeout_s, stdin)
         if check and result.exit_code != 0:
             said = (result.stderr or result.stdout).strip().splitlines()
             why = f": {said[-1]}" if said else ""

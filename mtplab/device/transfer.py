@@ -267,8 +267,13 @@ def _prove(link: Link, group: Sequence[_File]) -> None:
                 f"{file.name} arrived on {link.serial} changed (sha256 {arrived[:12]}… instead of "
                 f"{file.sha256[:12]}…): was the file written to meanwhile? Push it again."
             )
-    moves = (shlex.join(["mv", "-f", file.part, file.dst]) for file in group)
-    link.run(" && ".join(moves), timeout_s=60, check=True)
+    # `mv` would put the file into a folder of that name, and say nothing.
+    moves = (
+        f"if [ -d {(dst := shlex.quote(file.dst))} ]; then echo {dst} is a folder >&2; exit 1; fi; "
+        f"mv -f {shlex.quote(file.part)} {dst} || exit $?"
+        for file in group
+    )
+    link.run("\n".join(moves), timeout_s=60, check=True)
 
 
 def push_all(

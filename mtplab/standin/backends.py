@@ -192,6 +192,7 @@ def _make_devices(files: DeviceFiles, real: bool) -> None:
         if real and not is_device:
             path.unlink(missing_ok=True)
             os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, minor))
-            path.chmod(0o666)
+        if real:
+            path.chmod(0o666)  # also of a root that was copied from elsewhere
         elif not path.exists():
             path.touch()

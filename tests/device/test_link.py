@@ -18,6 +18,8 @@ import pytest
 
 from mtplab.device import connection, shell, transfer
 from mtplab.device.adb import AdbServer, PrivateServer
+from mtplab.device.choice import Choice
+from mtplab.device.devices_command import lines
 from mtplab.device.errors import Cancelled, CommandFailed, DeviceError, DeviceGone
 from mtplab.device.link import Link, connect, list_devices, translated
 from mtplab.device.standin_host import StandinProcess
@@ -260,6 +262,27 @@ def test_cancelled_and_refused_pushes_leave_nothing(link: Link, blob: Path, tmp_
         link.push(tmp_path / "none", f"{FOLDER}/x")
     with pytest.raises(CommandFailed):
         link.push(blob, "/system/bin/x")
+
+
+def test_a_folder_in_the_files_place_is_never_called_the_file(link: Link, blob: Path) -> None:
+    link.run("mkdir -p '/data/local/tmp/in the way'", check=True)
+    with pytest.raises(CommandFailed, match="in the way is a folder"):
+        link.push(blob, "/data/local/tmp/in the way")
+    assert link.run("ls -A '/data/local/tmp/in the way'; ls /data/local/tmp | grep part").stdout == ""
+    link.run("rmdir '/data/local/tmp/in the way'", check=True)
+
+
+def test_a_phone_that_hangs_is_given_up_within_the_commands_own_time(link: Link, standin: StandinProcess) -> None:
+    standin.control("mode hung")
+    try:
+        with pytest.raises(DeviceGone, match="did not answer in time"):
+            link.run(":", timeout_s=0.5)
+        (entry,) = list_devices(standin.server)
+        shown = "\n".join(lines((entry,), Choice(entry, "only")))
+    finally:
+        standin.control("mode normal")
+    assert (entry.usable, entry.simulated) == (True, None)
+    assert "whether it is a stand-in is not known" in shown
 
 
 def test_a_phone_without_space_refuses_before_a_byte_is_sent(link: Link, blob: Path) -> None:

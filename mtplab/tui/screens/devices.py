@@ -14,7 +14,7 @@ from textual.widgets.option_list import Option
 
 from mtplab.device import choice, lock, readiness_held
 from mtplab.device.adb import AdbServer
-from mtplab.device.devices import DeviceEntry, wireless_warning
+from mtplab.device.devices import SILENT, DeviceEntry, wireless_warning
 from mtplab.device.errors import DeviceError
 from mtplab.device.tracking import Attached, Tracker
 from mtplab.tui import texts
@@ -80,6 +80,8 @@ def pick_content(pick: Pick, width: int) -> Content:
         if not entry.usable:
             said = f"{entry.explanation}. {entry.cure}".strip()
             rows += [["    ", *r] for r in wrapped(texts.clean(said), width - 4, "$text-warning")]
+        elif entry.simulated is None:
+            rows += [["    ", *r] for r in wrapped(f"! {SILENT}", width - 4, "$text-warning")]
         warning = wireless_warning(entry)
         if warning:
             rows += [["    ", *r] for r in wrapped(f"! {texts.clean(warning)}", width - 4, "$text-warning")]
