@@ -129,8 +129,11 @@ def running_engines() -> list[Running]:
     return found
 
 
-def attach(session: str | None = None) -> EngineHandle:
-    """The running engine of a session (by name or its beginning), or the only one; EngineError with a sentence."""
+def attach(session: str | None = None, option: str = "--attach") -> EngineHandle:
+    """The running engine of a session (by name or its beginning), or the only one; EngineError with a sentence.
+
+    `option` is what the user can name a session with.
+    """
     engines = running_engines()
     if session:
         try:
@@ -148,5 +151,5 @@ def attach(session: str | None = None) -> EngineHandle:
         raise EngineError("No engine is running: `mtplab lab` starts one.", 2)
     if len(engines) > 1:
         names = ", ".join(e.session_dir.name for e in engines)
-        raise EngineError(f"{len(engines)} engines are running ({names}): name one with --attach SESSION.", 1)
+        raise EngineError(f"{len(engines)} engines are running ({names}): name one with {option} SESSION.", 1)
     return EngineHandle(engines[0].session_dir, engines[0].pid)

@@ -24,9 +24,9 @@ def tell_command(word: str, label: str | None, session: str | None, as_json: boo
         raise click.UsageError(f"Only `mark` takes a label, not `{word}`.")
     code = 0
     try:
-        engine = attach(session)
+        engine = attach(session, "--session")
         command: dict[str, Any] = {"cmd": word, **({"label": label} if label else {})}
-        reply = {"session": engine.session_dir.name, **engine.send(command, timeout_s=5.0)}
+        reply = {**engine.send(command, timeout_s=5.0), "session": engine.session_dir.name}
         code = 0 if reply.get("ok") else 1
     except EngineError as problem:
         reply, code = {"session": None, "ok": False, "error": str(problem)}, problem.exit_code

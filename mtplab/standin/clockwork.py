@@ -99,7 +99,7 @@ class Clockwork:
             self._pass_time((now - last) * self._speed)
             last = now
             self._phone.refresh(self._watch_memory())
-            if tick % SPACE_EVERY_TICKS == 0:
+            if self._processes.live or tick % SPACE_EVERY_TICKS == 0:
                 self._watch_storage()
             tick += 1
             await self._until_next_tick(keep_uptime)

@@ -39,6 +39,10 @@ class EngineApp(App[int]):
         """Draw everything at the next tick."""
         raise NotImplementedError
 
+    def open_devices(self) -> None:
+        """Let the user choose a phone."""
+        raise NotImplementedError
+
     def say(self, text: str, severity: SeverityLevel = "information") -> None:
         """A toast; never reads markup out of what it says."""
         self.notify(text, severity=severity, markup=False, timeout=15 if severity == "error" else 5)
@@ -127,8 +131,10 @@ class EngineApp(App[int]):
         self.connecting, self.problem, self.problem_code = False, sentence, exit_code
         if self.leaving:
             self.exit(0)
-        elif self.options.attach is not None or exit_code == USAGE:
+        elif self.options.attach is not None:
             self.exit(return_code=exit_code, message=texts.clean(sentence, 1000))
+        elif exit_code == USAGE and len(self.screen_stack) == 1:
+            self.open_devices()  # several phones, and none is guessed
         self.redraw_soon()
 
     @work(thread=True, exclusive=True, group="check")

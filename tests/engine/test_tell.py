@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from mtplab.engine.client import Hello
+from mtplab.engine import client
+from mtplab.engine.client import EngineHandle, Hello
 from mtplab.engine.control import CommandServer, socket_path
 from mtplab.engine.tell_command import tell_command
 from mtplab.session.atomic import write_atomic
@@ -66,3 +67,12 @@ def test_a_refusal_and_wrong_use_end_with_1_and_no_engine_with_2(engine: list[di
 def test_without_an_engine_it_says_how_to_start_one(places: Path) -> None:
     done = tell("status")
     assert (done.return_value, "No engine is running" in done.output) == (2, True)
+
+
+def test_of_several_engines_the_one_meant_is_named_with_this_commands_own_option(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    engines = [EngineHandle(tmp_path / name, 1) for name in ("one", "two")]
+    monkeypatch.setattr(client, "running_engines", lambda: engines)
+    said = tell("status")
+    assert "2 engines are running (one, two): name one with --session SESSION." in said.output + said.stderr

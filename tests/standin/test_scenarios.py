@@ -121,6 +121,21 @@ def test_a_cable_is_pulled_within_the_byte_it_was_told(
     assert pulled == [2.0] * expected.count(False)
 
 
+def test_a_cable_that_is_pulled_after_a_time_counts_from_the_first_client_and_only_as_often_as_told() -> None:
+    async def run() -> list[float | None]:
+        pulled: list[float | None] = []
+        keeper = CableKeeper(Cable(pull_after_s=0.01, away_s=0.5, times=2), pulled.append)
+        await asyncio.sleep(0.05)
+        assert pulled == []  # nobody is served yet
+        for _ in range(4):
+            keeper.came_online()
+            keeper.came_online()  # a second client does not begin anew
+            await asyncio.sleep(0.05)
+        return pulled
+
+    assert asyncio.run(run()) == [0.5, 0.5]
+
+
 def test_a_slow_cable_makes_its_users_wait() -> None:
     async def run() -> float:
         keeper = CableKeeper(Cable(bytes_per_s=1000), lambda seconds: None)
@@ -169,11 +184,17 @@ def test_what_a_user_build_will_not_do_is_said(spare: Device) -> None:
     assert spare("exec-out", "true").returncode == 0
 
 
-def test_a_reboot_ends_every_process_and_the_phone_returns(spare: Device) -> None:
-    assert spare("reboot").returncode == 0
-    until(lambda: spare.state() != "device", "it did not go")
-    until(lambda: b"connected" in spare.adb("connect", spare.serial).stdout, "it did not come back")
-    spare.adb("disconnect", spare.serial)
-    spare.adb("connect", spare.serial)
+def test_a_reboot_ends_every_process_and_leads_into_recovery_and_back(spare: Device) -> None:
+    def reboot(*into: str) -> None:
+        assert spare("reboot", *into).returncode == 0
+        until(lambda: spare.state() not in ("device", "recovery"), "it did not go")
+        until(lambda: b"connected" in spare.adb("connect", spare.serial).stdout, "it did not come back")
+        spare.adb("disconnect", spare.serial)
+        spare.adb("connect", spare.serial)
+
+    reboot("recovery")
+    spare.wait_for("recovery")
+    assert spare("shell", "id").returncode != 0
+    reboot()
     spare.wait_for("device")
     assert spare.control("status")["processes"] == []

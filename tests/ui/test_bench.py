@@ -168,6 +168,22 @@ def test_no_phone_says_why_and_t_opens_the_stand_in(engine: FakeEngine) -> None:
     assert [o.standin for o in asked] == [None, "normal"]
 
 
+def test_of_several_phones_the_user_chooses_one_and_the_lab_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connector(_: LabOptions) -> Connected:
+        raise EngineError("2 devices are attached: A (device), B (device). Choose one with --serial.", 1)
+
+    opened: list[bool] = []
+    monkeypatch.setattr(LabApp, "open_devices", lambda app: opened.append(app.is_running))
+    app = LabApp(LabOptions(), connector)
+
+    async def steps(pilot: Any) -> None:
+        await until(pilot, lambda: bool(opened))
+        await until(pilot, lambda: "2 devices are attached" in shown(app, "#device"))
+
+    drive(app, steps)
+    assert opened == [True]
+
+
 def test_closing_a_lab_without_engine_gives_the_reason_and_its_exit_code() -> None:
     def connector(_: LabOptions) -> Connected:
         raise EngineError("No phone is attached.", 2)
