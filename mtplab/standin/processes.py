@@ -107,16 +107,18 @@ class Processes:
                 os.kill(pid, signal.SIGKILL)
 
     def marked(self) -> list[int]:
-        """Every process on the host that carries this stand-in's mark (Linux; elsewhere the groups must do)."""
+        """Every process on the host that carries this stand-in's mark, or has the device as its root: a shell may
+        clear its environment (Linux; elsewhere the groups must do)."""
         if not sys.platform.startswith("linux"):
             return []
         wanted, found = f"{MARK}={self.mark}".encode(), []
         for entry in Path("/proc").glob("[0-9]*"):
             try:
                 environment = (entry / "environ").read_bytes()
+                is_ours = wanted in environment.split(b"\0") or str((entry / "root").readlink()) == self._files.root
             except OSError:
                 continue
-            if wanted in environment.split(b"\0") and int(entry.name) != os.getpid():
+            if is_ours and int(entry.name) != os.getpid():
                 found.append(int(entry.name))
         return found
 

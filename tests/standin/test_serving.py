@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -87,6 +89,16 @@ def test_it_ends_with_its_parent(adb: Adb) -> None:
     process.stdin.close()
     assert process.wait(PATIENCE_S) == 0
     assert not Path(info["root"]).exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("mksh") or not shutil.which("toybox"), reason="no chroot")
+def test_a_process_that_hides_from_its_owner_ends_with_the_phone(start_device: StartDevice) -> None:
+    device = start_device("--backend", "chroot")
+    hidden = "env -i /system/bin/setsid /system/bin/sleep 497 >/dev/null 2>&1 </dev/null & echo $!"
+    process = Path("/proc", device.out(hidden).strip(), "root")
+    until(lambda: str(process.readlink()) == device.info["root"], "it did not start")
+    device.stop()
+    until(lambda: not process.parent.exists() or b"497" not in process.with_name("cmdline").read_bytes(), "it lives")
 
 
 def test_an_unknown_computer_stays_unauthorised_until_it_is_allowed(start_device: StartDevice) -> None:
