@@ -68,8 +68,9 @@ class AdbServices:
         self._programs.table.settle()
         request = parse_request(name)
         env = device_environment(self._profile.properties["ro.product.device"])
-        run = ShellRun(request, stream, self._processes, self._backend.enter)
-        await run.run(self._backend.command(request.command), env, self._files.root)
+        run = ShellRun(request, stream, self._processes)
+        argv = self._backend.command(request.command, self._processes.shell_limits)
+        await run.run(argv, env, self._files.root)
 
     async def _sync(self, stream: Stream, _name: str) -> None:
         self._programs.table.settle()

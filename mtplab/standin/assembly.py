@@ -11,8 +11,8 @@ from mtplab.standin import backends
 from mtplab.standin.adbd import Adbd
 from mtplab.standin.clockwork import Clockwork
 from mtplab.standin.control import Control
-from mtplab.standin.entering import hide_kernel_clock, show_kernel_clock
 from mtplab.standin.files import DeviceFiles
+from mtplab.standin.kernel_clock import hide_kernel_clock, show_kernel_clock
 from mtplab.standin.keys import PublicKey
 from mtplab.standin.phone import Phone
 from mtplab.standin.physics import HeatModel

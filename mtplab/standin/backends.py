@@ -8,16 +8,15 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from mtplab.standin import entering
 from mtplab.standin.files import WRITABLE, DeviceFiles
 from mtplab.standin.settings import UsageError
 
 NAMES = ("chroot", "userns", "portable")
 SHELL_UID = 2000
+INTERACTIVE = "exec /system/bin/sh -"
 PROBE = ": </dev/null >/dev/null && echo probe > /data/local/tmp/.probe && rm /data/local/tmp/.probe && id -u"
 
 # Runs as the user's own root in a namespace: the device is mounted read-only but for the shell user's folders, then
@@ -44,7 +43,7 @@ class Backend:
 
     name: str
     argv: list[str]
-    enter: Callable[[], None] | None = None  # done in the new process before it becomes the command
+    limits_itself: bool = False  # nobody else may: its user is not the one who starts it
     writes_uptime: bool = False  # the shell reads a file that the stand-in must keep current
 
     @property
@@ -52,8 +51,10 @@ class Backend:
         """True when programs must be scripts in the root; the portable shell knows them by path instead."""
         return self.name != "portable"
 
-    def command(self, script: str) -> list[str]:
-        """The host's argv for a device command; an empty one is an interactive shell."""
+    def command(self, script: str, limits: str = "") -> list[str]:
+        """The host's argv for a device command; an empty one is an interactive shell. `limits`: a line of its own."""
+        if self.limits_itself and limits:
+            return [*self.argv, "-c", f"{limits}\n{script or INTERACTIVE}"]
         return [*self.argv, *(["-c", script] if script else ["-"])]
 
 
@@ -110,11 +111,12 @@ def _make_chroot(files: DeviceFiles) -> tuple[Backend | None, str]:
     files.shell_owner = SHELL_UID
     for place in WRITABLE:
         files.give_to_shell(place)
-    enter = entering.into(files.root, SHELL_UID)
-    return _probed(Backend("chroot", ["/system/bin/sh"], enter, writes_uptime=True), files)
+    who = [f"--userspec={SHELL_UID}:{SHELL_UID}", f"--groups={SHELL_UID}"]
+    argv = [_which("chroot"), *who, files.root, "/system/bin/sh"]
+    return _probed(Backend("chroot", argv, limits_itself=True, writes_uptime=True), files)
 
 
-_TOOLS: dict[str, tuple[str, ...]] = {"chroot": (), "userns": ("unshare", "mount")}
+_TOOLS = {"chroot": ("chroot",), "userns": ("unshare", "mount")}
 
 
 def _userns_argv(root: str) -> list[str]:
@@ -145,9 +147,8 @@ def _probed(backend: Backend, files: DeviceFiles) -> tuple[Backend | None, str]:
             check=False,
             text=True,
             cwd=files.root,
-            preexec_fn=backend.enter,
         )
-    except (OSError, subprocess.SubprocessError) as error:
+    except (OSError, subprocess.TimeoutExpired) as error:
         return None, str(error)
     if done.stdout.strip() == str(SHELL_UID):
         return backend, ""

@@ -45,17 +45,10 @@ class Processes:
         stderr: int,
         before: Callable[[], None] | None = None,
     ) -> asyncio.subprocess.Process:
-        """Start one process. `shown`: its command line under /proc; `before`: the last thing it does until
+        """Start one process. `shown`: its command line under /proc; `before`: what it does before
         it becomes the command. TooManyProcesses at the limit."""
         if len(self.live) >= self._limit:
             raise TooManyProcesses
-        is_shell = shown is not None
-
-        def begin() -> None:
-            self._fence(is_shell)
-            if before is not None:
-                before()
-
         process = await asyncio.create_subprocess_exec(
             *argv,
             env={**env, MARK: self.mark},
@@ -64,24 +57,30 @@ class Processes:
             stdout=stdout,
             stderr=stderr,
             start_new_session=True,
-            preexec_fn=begin,
+            preexec_fn=before,
         )
         self.live[process.pid] = process
+        self._fence(process.pid, is_shell=shown is not None)
         if shown is not None:
             self.show(process.pid, shown)
         return process
 
-    def _fence(self, is_shell: bool) -> None:
-        """In the new process, while it still is the owner's: limits that it and all that it starts cannot lift."""
-        limits = [(resource.RLIMIT_FSIZE, self._max_file_bytes)]
-        if is_shell:  # programs are no children of it: the low-memory killer watches those
-            limits.append((resource.RLIMIT_AS, SHELL_BYTES))
-        if is_shell and os.geteuid() == 0:
-            # Counted for the device's own user, whom nobody else on the host should be.
-            limits.append((resource.RLIMIT_NPROC, self._limit * 8))
-        for kind, most in limits:
-            with contextlib.suppress(OSError, ValueError):  # a system that knows no such limit, or a lower one holds
-                resource.setrlimit(kind, (most, most))
+    @property
+    def shell_limits(self) -> str:
+        """The same fence as a line for the shell of a user whose processes only root's system may limit."""
+        sizes = f"ulimit -f {max(1, self._max_file_bytes // 512)}; ulimit -v {SHELL_BYTES // 1024}"
+        # Counted for the device's own user, whom nobody else on the host should be.
+        return f"{{ {sizes}; ulimit -p {self._limit * 8}; }} 2>/dev/null"
+
+    def _fence(self, pid: int, is_shell: bool) -> None:
+        # Only Linux can limit another process; elsewhere the portable shell's own limits must do.
+        prlimit = getattr(resource, "prlimit", None)
+        if prlimit is None:
+            return
+        with contextlib.suppress(OSError, ValueError):
+            prlimit(pid, resource.RLIMIT_FSIZE, (self._max_file_bytes, self._max_file_bytes))
+            if is_shell:  # programs are no children of it: the low-memory killer watches those
+                prlimit(pid, resource.RLIMIT_AS, (SHELL_BYTES, SHELL_BYTES))
 
     def show(self, pid: int, argv: Sequence[str]) -> None:
         """Write the device's /proc/PID/cmdline."""

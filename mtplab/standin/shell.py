@@ -10,9 +10,7 @@ import pty
 import signal
 import struct
 import termios
-from collections.abc import Callable
 from dataclasses import dataclass
-from subprocess import SubprocessError
 from typing import Any
 
 from mtplab.standin.processes import Processes, TooManyProcesses
@@ -46,11 +44,8 @@ def parse_request(service: str) -> ShellRequest:
 class ShellRun:
     """One shell from its start to the packet with its exit code."""
 
-    def __init__(
-        self, request: ShellRequest, stream: Stream, processes: Processes, enter: Callable[[], None] | None = None
-    ) -> None:
-        """`enter` is done in the new process before it becomes the shell."""
-        self._request, self._stream, self._processes, self._enter = request, stream, processes, enter
+    def __init__(self, request: ShellRequest, stream: Stream, processes: Processes) -> None:
+        self._request, self._stream, self._processes = request, stream, processes
         self._write_lock = asyncio.Lock()
         self._master: int | None = None
 
@@ -58,7 +53,7 @@ class ShellRun:
         """Serve the stream until the shell ends or the client goes."""
         try:
             process, outputs = await self._start(argv, {**env, "TERM": self._request.term}, cwd)
-        except (TooManyProcesses, OSError, SubprocessError) as error:
+        except (TooManyProcesses, OSError) as error:
             why = getattr(error, "strerror", None) or "Resource temporarily unavailable"
             await self._say(STDERR, f"fork failed: {why}\n".encode())
             await self._exit(1)
@@ -87,7 +82,7 @@ class ShellRun:
             return await self._start_on_terminal(argv, shown, env, cwd)
         merged = PIPE if self._request.v2 else asyncio.subprocess.STDOUT
         process = await self._processes.start(
-            argv, shown=shown, env=env, cwd=cwd, stdin=PIPE, stdout=PIPE, stderr=merged, before=self._enter
+            argv, shown=shown, env=env, cwd=cwd, stdin=PIPE, stdout=PIPE, stderr=merged
         )
         assert process.stdout is not None
         outputs = [(process.stdout, STDOUT)]
@@ -102,8 +97,6 @@ class ShellRun:
 
         def take_terminal() -> None:
             fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
-            if self._enter is not None:
-                self._enter()
 
         try:
             process = await self._processes.start(

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from mtplab.standin.processes import SHELL_BYTES
+
 from .conftest import Device, until
 
 TMP = "/data/local/tmp"
@@ -233,3 +235,13 @@ def test_power_airplane_mode_and_the_screen_answer_through_the_settings(device: 
     assert "mScreenState=OFF" in device.out("dumpsys display")
     device.out("input keyevent 224")
     assert "mWakefulness=Awake" in device.out("dumpsys power")
+
+
+def test_a_shell_cannot_lift_the_limits_of_its_memory_and_files(device: Device) -> None:
+    if device.info["backend"] == "portable":
+        pytest.skip("the portable shell starts no programs of the device's")
+    code, said, _ = device.shell("ulimit -Hv; ulimit -Hf; ulimit -v unlimited || echo refused")
+    memory, files, word = said.split()
+    assert int(memory) << 10 == SHELL_BYTES
+    assert int(files) > 0
+    assert word == "refused"
