@@ -240,7 +240,7 @@ def test_power_airplane_mode_and_the_screen_answer_through_the_settings(device: 
 def test_a_shell_cannot_lift_the_limits_of_its_memory_and_files(device: Device) -> None:
     if device.info["backend"] == "portable":
         pytest.skip("the portable shell starts no programs of the device's")
-    code, said, _ = device.shell("ulimit -Hv; ulimit -Hf; ulimit -v unlimited || echo refused")
+    _code, said, _ = device.shell("ulimit -Hv; ulimit -Hf; ulimit -v unlimited || echo refused")
     memory, files, word = said.split()
     assert int(memory) << 10 == SHELL_BYTES
     assert int(files) > 0
