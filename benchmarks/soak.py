@@ -41,7 +41,7 @@ AROUND_S, BLIND_S = 0.5, 0.3  # a sample is judged by what was seen this near to
 SLACK_C = 0.01  # the session keeps what the file said, not what was rounded
 IN_FLIGHT_S = 1.0  # what the cable carried before it was pulled may arrive this much later
 SILENCE_S = 6.0  # the sampler itself calls five seconds without a sample a loss
-FLAT_FROM_S = 300.0  # in less time modules are still being loaded and the heat's history filled: no growth is judged
+FLAT_FROM_S = 120.0  # in less time the heat's history is still being filled: no growth is judged
 GROWTH_LIMIT = 0.05
 GROWTH_FLOOR_BYTES = 6 << 20
 
@@ -169,10 +169,10 @@ class Memory:
             self._sizes[name].append(process.memory_info().rss)
 
     def told(self) -> Iterator[tuple[str, float, float, bool]]:
-        """(name, bytes after the first third, bytes at the end, whether that is growth) of each process."""
+        """(name, bytes in the first third, bytes in the last, whether that is growth) of each process."""
         for name, sizes in self._sizes.items():
             third = max(1, len(sizes) // 3)
-            before, after = statistics.median(sizes[third : 2 * third] or sizes), statistics.median(sizes[-third:])
+            before, after = statistics.median(sizes[:third]), statistics.median(sizes[-third:])
             yield name, before, after, after - before > max(GROWTH_LIMIT * before, GROWTH_FLOOR_BYTES)
 
 
@@ -204,8 +204,10 @@ def soak(
         truth = Truth(Path(phone.about["root"]) / ZONE_FILE)
         judge = Judge(truth, evidence)
         truth.look()
-        began = time.monotonic()
         with Engine(EngineOptions(serial=phone.serial, sample_hz=hz, keep=True), listen=judge) as engine:
+            # One whole run first: what it loads and exports once is no growth, and no cable is pulled in it.
+            engine.start_run(options).join()
+            began = time.monotonic()
             memory = Memory({"engine": os.getpid(), "stand-in": phone.pid or 0, "adb server": phone.server.pid or 0})
             watcher = threading.Thread(target=_watch, args=(truth, judge, memory, over))
             puller = threading.Thread(target=_pull_at_random, args=(phone, judge, evidence, dice, over, pause_s))
