@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 BACKENDS = ("chroot", "userns", "portable")
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 def bundled_adb() -> Path | None:

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,8 +56,15 @@ def unsteered(home: Path) -> dict[str, str]:
             "MTPLAB_SESSIONS": str(home / "sessions")}  # fmt: skip
 
 
-def test_the_trap_catches_an_adb_that_nobody_steers(trap: Trap, each_adb: Adb, tmp_path: Path) -> None:
-    subprocess.run([each_adb.binary, "devices"], env=unsteered(tmp_path), capture_output=True, timeout=60)
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A home with a short path: sockets live in it."""
+    with tempfile.TemporaryDirectory(prefix="mtplab-t-") as folder:
+        yield Path(folder)
+
+
+def test_the_trap_catches_an_adb_that_nobody_steers(trap: Trap, each_adb: Adb, home: Path) -> None:
+    subprocess.run([each_adb.binary, "devices"], env=unsteered(home), capture_output=True, timeout=60)
     assert trap.calls > 0
 
 
@@ -83,10 +91,9 @@ main()
 
 
 @pytest.mark.parametrize(("program", "says"), [(ENGINE, "Pixel 9 Pro"), (DOCTOR, '"id"')], ids=["engine", "doctor"])
-def test_the_lab_on_a_stand_in_stays_away(trap: Trap, tmp_path: Path, program: str, says: str) -> None:
-    tmp_path.chmod(0o700)
+def test_the_lab_on_a_stand_in_stays_away(trap: Trap, home: Path, program: str, says: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", program], env=unsteered(tmp_path), capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", program], env=unsteered(home), capture_output=True, text=True, timeout=120
     )
     assert says in done.stdout, done.stderr
     assert trap.calls == 0
