@@ -58,7 +58,6 @@ class Head(nn.Module):
     """Common part of all families: shared projection, one step, and the chain of γ steps."""
 
     takes_token = False
-    takes_cache = False
 
     def __init__(self, config: HeadConfig, backbone: Backbone, draft_ids: torch.Tensor | None = None) -> None:
         """`draft_ids` int64[draft_vocab], ascending, are the tokens of a reduced draft vocabulary."""

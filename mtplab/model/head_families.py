@@ -135,8 +135,6 @@ class ZeroCopyHead(TokenConditionedHead):
     all that the backbone wrote before the round.
     """
 
-    takes_cache = True
-
     def __init__(self, config: HeadConfig, backbone: Backbone, draft_ids: torch.Tensor | None = None) -> None:
         super().__init__(config, backbone, draft_ids)
         shape, have = config.attention, backbone.config

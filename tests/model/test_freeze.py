@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from mtplab.model.backbone import Backbone  # noqa: E402
 from mtplab.model.errors import ModelError  # noqa: E402
-from mtplab.model.freeze import freeze  # noqa: E402
+from mtplab.model.freeze import TensorSpec, freeze  # noqa: E402
 from mtplab.model.heads import Head, build_head  # noqa: E402
 from mtplab.session.identity import Policy  # noqa: E402
 
@@ -88,6 +88,13 @@ def test_the_record_is_the_same_again_and_changes_with_policy_or_weights(backbon
     with torch.no_grad():
         head.residual_proj.weight[0, 0] += 1e-3  # type: ignore[union-attr, operator]
     assert freeze(backbone, head, Policy()).head_sha256 != first.head_sha256
+
+
+def test_a_zero_copy_head_freezes_with_the_caches_it_reads_in_its_record(backbone: Backbone) -> None:
+    record = freeze(backbone, build_head("zero_copy", backbone, draft_ids=[1, 5, 9]), Policy())
+    draft = record.graphs["draft"]
+    assert draft.inputs["kv_cache_k_1"] == draft.inputs["kv_cache_v_1"] == TensorSpec([1, 2, 32, 8], "float32")
+    assert draft.inputs["input_pos"].shape == [1] and draft.outputs["logits"].shape == [1, 3, 64]
 
 
 def test_an_inert_dropout_is_counted_and_accepted(backbone: Backbone) -> None:

