@@ -34,6 +34,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     ),
     "log": ("mtplab.benchlog.command", "log_command", "Judge benchmark logs: did the requested delegate run?"),
     "calc": ("mtplab.speculation.command", "calc_command", "Speedup from acceptance, draft length and costs."),
+    "adapt": ("mtplab.speculation.adapt_command", "adapt_command", "Recorded rounds under an adaptive draft length."),
     "sessions": ("mtplab.report.command", "sessions_command", "List the saved sessions."),
     "show": ("mtplab.report.command", "show_command", "Show one session."),
     "compare": ("mtplab.report.command", "compare_command", "Compare sessions, or say why they are not comparable."),

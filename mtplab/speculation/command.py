@@ -96,8 +96,8 @@ def calc_command(
             given, notes = given_of(read_totals(log_file), _checked(gamma))
         else:
             given, notes = _given(_checked(gamma), alpha, counts, totals, recorded)
-        cost, cost_notes = _cost(draft_cost, _verify_points(verify_cost), overhead, head, recorded)
-        exported = _gammas(gammas)
+        cost, cost_notes = _cost(draft_cost, verify_points(verify_cost), overhead, head, recorded)
+        exported = exported_lengths(gammas)
         answer = calculate(given, cost, exported, head_share=_share(head_share), prefill_share=prefill_share)
     except SessionUnusable as error:
         raise click.ClickException(str(error)) from None
@@ -186,7 +186,7 @@ def _from_recorded(recorded: Recorded, gamma: int | None) -> tuple[Given, list[s
     return from_counts(counts, prompts), notes
 
 
-def _verify_points(text: str | None) -> float | tuple[tuple[int, float], ...] | None:
+def verify_points(text: str | None) -> float | tuple[tuple[int, float], ...] | None:
     """r as one number, or as measured points positions:cost."""
     if text is None:
         return None
@@ -199,7 +199,8 @@ def _verify_points(text: str | None) -> float | tuple[tuple[int, float], ...] | 
         raise ValueError(f"--verify-cost takes a number, or points such as 2:1.5,4:1.6, not {text!r}") from None
 
 
-def _gammas(text: str | None) -> list[int] | None:
+def exported_lengths(text: str | None) -> list[int] | None:
+    """The draft lengths of `--gammas`, ascending; None where it was not given."""
     if text is None:
         return None
     try:

@@ -9,7 +9,9 @@ import msgspec
 from mtplab.session import archive
 from mtplab.session.journal import SessionError
 from mtplab.session.record import DEPLOYED, ConfigurationRecord, SessionRecord
+from mtplab.session.text import clean_text
 from mtplab.speculation.acceptance import AcceptCounts, merge
+from mtplab.speculation.replayed import RecordedPrompt
 
 
 class Recorded(msgspec.Struct, frozen=True):
@@ -43,6 +45,25 @@ def read_session(name: str) -> Recorded:
         if isinstance(error, SessionUnusable):
             raise
         raise SessionUnusable(f"{record.session} holds accept counts that cannot be: {error}.") from None
+
+
+def recorded_prompts(name: str) -> tuple[Recorded, list[RecordedPrompt]]:
+    """What `read_session` gives, and the rounds of each prompt of that configuration, each prompt once."""
+    recorded = read_session(name)
+    configurations = archive.open_session(name).record.configurations
+    own = next(c for c in configurations if c.name == recorded.configuration)
+    found: dict[str, RecordedPrompt] = {}
+    for measured in _dicts(own.rounds):
+        for prompt in _dicts(measured.get("prompts")):
+            gamma, accepts = prompt.get("gamma"), prompt.get("accepts")
+            if isinstance(gamma, int) and isinstance(accepts, list) and accepts:
+                # Greedy rounds repeat to the token: the first of equals says all.
+                named, klass = str(prompt.get("prompt")), clean_text(str(prompt.get("class")), 80)
+                found.setdefault(named, RecordedPrompt(named, klass, gamma, tuple(accepts)))
+    if not found:
+        named = clean_text(name, 200)
+        raise SessionUnusable(f"{named} holds pooled counts only; replaying needs the rounds of each prompt.")
+    return recorded, list(found.values())
 
 
 def _recorded(record: SessionRecord) -> Recorded:

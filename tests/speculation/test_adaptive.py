@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mtplab.speculation.adapt_command import adapt_command
 from mtplab.speculation.adaptive import OFF, Additive, Fixed, Tiers, TierSettings, make_policy
 from mtplab.speculation.replayed import RecordedPrompt, compare, match_stream, replay, round_costs
 from mtplab.speculation.speedup import Cost, best_gamma, expected_tokens
@@ -137,3 +142,29 @@ def test_on_a_mixed_load_adapting_beats_the_best_fixed_length_and_on_a_steady_on
 def test_rounds_say_nothing_of_longer_drafts() -> None:
     with pytest.raises(ValueError, match="say nothing of lengths"):
         compare([RecordedPrompt("p", "c", 3, (1, 2))], lambda: Fixed(3), COST, (3, 4))
+
+
+DEMO = Path(__file__).parents[2] / "sessions" / "demo"
+
+
+def test_the_demo_sessions_rounds_are_replayed_per_class_and_mixed_and_marked() -> None:
+    result = CliRunner().invoke(adapt_command, [str(DEMO), "--json"])
+    assert result.exit_code == 0, result.output
+    answer = json.loads(result.output)
+    assert answer["simulated"] is True
+    assert answer["gammas"] == [1, 2, 3]
+    assert answer["rows"][-1]["klass"] == "mixed load"
+    assert sum(row["prompts"] for row in answer["rows"][:-1]) == answer["rows"][-1]["prompts"]
+    told = CliRunner().invoke(adapt_command, [str(DEMO), "--policy", "additive"]).output
+    assert "SIMULATED" in told and "Approximate" in told
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [(["--gammas", "1,9"], "say nothing of lengths"), (["--verify-cost", "4:1.5"], "was not measured"),
+     (["--gammas", "x"], "whole numbers")],
+)  # fmt: skip
+def test_what_a_session_cannot_say_is_one_sentence(options: list[str], says: str) -> None:
+    result = CliRunner().invoke(adapt_command, [str(DEMO), *options])
+    assert result.exit_code == 1 and says in result.output
+    assert len(result.output.strip().splitlines()) == 1

@@ -1,0 +1,73 @@
+"""`mtplab adapt`: what an adaptive draft length would have brought on a session's recorded rounds (R23)."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from mtplab.session.text import clean_text
+from mtplab.speculation.adaptive import POLICIES, make_policy
+from mtplab.speculation.command import OneSentenceCommand, exported_lengths, verify_points
+from mtplab.speculation.recorded import SessionUnusable, recorded_prompts
+from mtplab.speculation.replayed import CAVEAT, Gain, compare, round_costs
+from mtplab.speculation.speedup import Cost
+
+
+@click.command(
+    "adapt",
+    cls=OneSentenceCommand,
+    short_help="What an adaptive draft length would have brought on recorded rounds.",
+    epilog="Costs are in plain decode steps. Exit codes: 0 fine, 1 wrong use.",
+)
+@click.argument("session")
+@click.option("--policy", type=click.Choice(POLICIES), default="tiers", show_default=True)
+@click.option("--gammas", metavar="G,…", help="Draft lengths to choose among [1 to the recorded one].")
+@click.option("--draft-cost", type=float, help="Cost c of a draft step [the session's].")
+@click.option("--verify-cost", metavar="R", help="Cost r, or measured points 2:1.5,4:1.6 [the session's, for all].")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON value and nothing else.")
+def adapt_command(
+    session: str, policy: str, gammas: str | None, draft_cost: float | None, verify_cost: str | None, as_json: bool
+) -> None:
+    """Replay the rounds of SESSION under an adaptive policy, beside the best fixed length, per class and mixed."""
+    try:
+        recorded, prompts = recorded_prompts(session)
+        lengths = exported_lengths(gammas) or list(range(1, recorded.counts.gamma + 1))
+        points, notes = verify_points(verify_cost), [CAVEAT]
+        if points is None:
+            points = recorded.verify_cost
+            notes.append("One verify cost was taken for every length: the session measured only its own.")
+        draft = recorded.draft_cost if draft_cost is None else draft_cost
+        if points is None or draft is None:
+            raise SessionUnusable("The session holds no draft and verify cost; give --draft-cost and --verify-cost.")
+        cost = Cost(draft, points, overhead=recorded.overhead or 0.0 if verify_cost is None else 0.0)
+        costs = round_costs(cost, lengths)
+        rows = compare(prompts, lambda: make_policy(f"adaptive:{policy}", lengths, costs), cost, lengths)
+    except SessionUnusable as error:
+        raise click.ClickException(str(error)) from None
+    except ValueError as error:
+        text = clean_text(str(error), 400)
+        raise click.ClickException(text[:1].upper() + text[1:].rstrip(".") + ".") from None
+    if as_json:
+        answer = {"simulated": recorded.simulated, "policy": policy, "gammas": lengths, "rows": rows, "notes": notes}
+        click.echo(msgspec.json.encode(answer).decode())
+        return
+    click.echo(table(policy, lengths, rows, recorded.simulated))
+    for note in notes:
+        click.echo(f"note: {note}")
+
+
+def table(policy: str, lengths: list[int], rows: list[Gain], simulated: bool) -> str:
+    """The rows for people; every speedup is computed from recorded accepts, none was timed."""
+    head = f"adaptive:{policy} over γ = {', '.join(map(str, lengths))}, computed"
+    width = max(len(row.klass) for row in rows)
+    head += "   SIMULATED" if simulated else ""
+    lines = [head, f"  {'class':<{width}}  prompts  best fixed   adaptive  gain"]
+    for row in rows:
+        fixed = "none 1.00×" if row.best_fixed_gamma == 0 else f"γ {row.best_fixed_gamma} {row.fixed_speedup:.2f}×"
+        gain = row.gain
+        interval = "" if gain.low is None or gain.high is None else f" [{gain.low:.2f}, {gain.high:.2f}]"
+        lines.append(
+            f"  {row.klass:<{width}}  {row.prompts:>7}  {fixed:>10}  {row.adaptive_speedup:>8.2f}×  "
+            f"{gain.value:.2f}×{interval}"
+        )
+    return "\n".join(lines)
