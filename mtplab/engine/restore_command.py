@@ -41,7 +41,7 @@ def restore_command(serial: str | None, standin: bool, only_list: bool, as_json:
     except DeviceError as error:
         problem, code = str(error), EXIT_NOT_READY
     left, unreadable = prepare.notes()
-    if unreadable and problem is None:
+    if unreadable and (problem is None or problem in unreadable):
         problem, code = unreadable[0], EXIT_FAILED
     if as_json:
         value = {"put_back": [_row(one) for one in told], "left": [_left(note) for note in left], "problem": problem}
