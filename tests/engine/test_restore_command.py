@@ -1,4 +1,4 @@
-"""`mtplab restore --list`: what is left on phones is named, and a note that cannot be read is never called nothing."""
+"""`mtplab restore --list`: what is left on phones is named; a note that cannot be read is never called nothing."""
 
 from __future__ import annotations
 
