@@ -48,6 +48,8 @@ def log_command(context: click.Context, files: tuple[str, ...], requested: str |
 
 def _expand(files: tuple[str, ...]) -> Iterator[str]:
     for name in files:
+        if not name:  # a script's empty variable, which a path would take for the folder it stands in
+            raise click.ClickException("an empty name was given for a log: name a file, a folder, or - for a pipe.")
         path = Path(name)
         if name == "-" or not path.is_dir():
             yield name

@@ -35,7 +35,11 @@ def compose(
     figures = run.figures
     llm = llm_figures(run)
     nodes = nodes_of(run, requested)
-    delegated, total, partitions = (nodes[0].delegated, nodes[0].total, nodes[0].partitions) if nodes else (None,) * 3
+    # Two lines may tell of the same step, one with the total and one with the partitions.
+    same = [n for n in nodes if n.delegated == nodes[0].delegated]
+    delegated = nodes[0].delegated if nodes else None
+    total = nodes[0].total if nodes else None
+    partitions = next((n.partitions for n in same if n.partitions is not None), None)
     opsum = next(iter(run.own_opsums), None) if requested == "gpu" and not nodes else None
     if opsum:
         delegated, total = opsum.delegated, None if opsum.rest is None else opsum.delegated + opsum.rest
@@ -88,20 +92,27 @@ def compose(
     )
     if provisional or counted(reading) == reading.verdict:
         return reading
-    text = "the log ends before any inference: the delegate was applied, but nothing shows that it ever ran the graph"
+    when = "no inference was made" if reading.complete else "the log ends before any inference"
+    text = f"{when}: the delegate was applied, but nothing shows that it ever ran the graph"
     cut = Finding(None, text, "cut-before-inference")
     return msgspec.structs.replace(reading, findings=(*reading.findings, cut))
 
 
 def counted(reading: Reading) -> str:
-    """The verdict that the exit code speaks of: a good one of a log cut before any inference counts as `unknown`."""
+    """The verdict that the exit code speaks of: a good one without any inference counts as `unknown`.
+
+    That is a log that was cut before, or a tool that says itself that it made no runs.
+    """
     llm = reading.llm or LlmFigures()
     ran = (
         reading.first_us, reading.warmup_avg_us, reading.warmup_runs, reading.inference_avg_us,
         reading.inference_runs, llm.ttft_s, llm.prefill_tok_s, llm.decode_tok_s, llm.decode_us,
     )  # fmt: skip
-    cut = reading.verdict in GOOD and not reading.complete and all(figure is None for figure in ran)
-    return "unknown" if cut else reading.verdict
+    none = 0 in (reading.warmup_runs, reading.inference_runs) or any(
+        f.rule == "litert-no-runs" for f in reading.findings
+    )
+    cut = (none or not reading.complete) and not any(ran)
+    return "unknown" if cut and reading.verdict in GOOD else reading.verdict
 
 
 def llm_figures(run: Run) -> LlmFigures | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import re
@@ -37,6 +38,26 @@ _UNITS: dict[str, tuple[str, int, float]] = {
     "n": ("", 0, 1.0),
 }
 _FLAG = re.compile(r"--([A-Za-z_][\w-]{0,60})(?:[= ](?!-)(\S{1,300}))?", re.ASCII)
+# What LiteRT-LM and its runtime never print without a prefix: beside lines with one, those are the model's words.
+_NEVER_BARE = frozenset(
+    {
+        "nodes",
+        "ops",
+        "opsum",
+        "created",
+        "outcome",
+        "request",
+        "param",
+        "ignored",
+        "accelerators",
+        "accelerated",
+        "flags",
+    }
+)
+_TIMES = frozenset({"first_us", "warmup_avg_us", "inference_avg_us"})
+_ERRORS = frozenset({"ERROR", "FATAL"})
+_ERROR_TAGS = frozenset({"tflite", "litert", "native"})  # a phone's log holds the errors of everybody
+_SWITCH = re.compile(r"(?:use|enable|with)?(gpu|nnapi|npu)(?:delegate)?")
 _STAT = re.compile(r"\b(count|first|curr|min|max|avg|std|p5|median|p95)=([\d.]+(?:e[+-]?\d{1,3})?)", re.ASCII)
 _JSON = re.compile(r'"(\w{1,40})": ?([\d.]{1,30}(?:e[+-]?\d{1,3})?)', re.ASCII)
 _NAME = re.compile(r"CPU|GPU|NPU")
@@ -46,6 +67,8 @@ _DURATION_US = {"h": 3.6e9, "m": 6e7, "s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3
 
 def take(run: Run, rule: Rule, match: re.Match[str], line: Line, number: int) -> list[Event]:
     """Adds what `rule` saw in the line and returns what is new."""
+    if line.printer is None and run.converses and rule.kind in _NEVER_BARE and rule.verdict != "crash":
+        return []
     run.printers.add(line.printer)
     if rule.tool:
         run.tools[rule.tool] = max(run.tools.get(rule.tool, 0), rule.tool_weight)
@@ -70,10 +93,16 @@ def take(run: Run, rule: Rule, match: re.Match[str], line: Line, number: int) ->
     return events
 
 
+def take_error(run: Run, rule: Rule, line: Line, number: int) -> None:
+    """Keeps the first line that the tool or the runtime printed as an ERROR and that no other rule knows."""
+    if not run.errors and line.severity in _ERRORS and (line.printer == "stream" or line.tag in _ERROR_TAGS):
+        run.errors.append(Sign(rule, "any", number, line.text[:TEXT_LIMIT]))
+
+
 def _backend(run: Run, rule: Rule, match: re.Match[str]) -> str | None:
     if rule.backend != "named":
         return rule.backend
-    known = run.rules.backend_of(match["delegate"])
+    known = run.backend_named(match["delegate"])
     # A node that fails under an operation's own name is nobody's delegate and everybody's failure.
     return known or ("any" if rule.id == "node-failed" else None)
 
@@ -103,7 +132,20 @@ def _param(run: Run, sign: Sign, match: re.Match[str]) -> Iterable[Event]:
         run.params[key] = match["value"][:TEXT_LIMIT]
         if key == ENFORCING_FLAG:
             run.enforcing_sign = sign
+        elif key == "external_delegate_options":
+            _name_again(run)
     return ()
+
+
+def _name_again(run: Run) -> None:
+    """Says anew whom the lines are about that came before the external delegate's options: stderr may come first."""
+
+    def named(sign: Sign) -> Sign:
+        match = re.search(sign.rule.pattern, sign.text, re.ASCII) if sign.rule.backend == "named" else None
+        return sign._replace(backend=_backend(run, sign.rule, match)) if match else sign
+
+    run.signs[:] = map(named, run.signs)
+    run.nodes[:] = [dataclasses.replace(n, sign=named(n.sign)) for n in run.nodes]
 
 
 def _flags(run: Run, sign: Sign, match: re.Match[str]) -> Iterable[Event]:
@@ -118,8 +160,15 @@ def _flags(run: Run, sign: Sign, match: re.Match[str]) -> Iterable[Event]:
 def _ignored(run: Run, sign: Sign, match: re.Match[str]) -> Iterable[Event]:
     for name, value in _FLAG.findall(match.string)[: MAX_FLAGS - len(run.ignored)]:
         if not value or value in TRUE:
-            run.ignored[name] = sign
+            run.ignored[_meant(name, run.rules.file.flags)] = sign
     return _add_finding(run, f"the tool ignored: {match.string[match.end() :].strip()}", sign.line, sign.rule.id)
+
+
+def _meant(name: str, known: dict[str, str]) -> str:
+    """The switch that an ignored flag was meant to be: usegpu, use-gpu and gpu are use_gpu."""
+    name = name.replace("-", "_")
+    match = _SWITCH.fullmatch(name.replace("_", "").lower())
+    return known.get(name, f"use_{match[1]}" if match else name)
 
 
 def _request(run: Run, sign: Sign, match: re.Match[str]) -> Iterable[Event]:
@@ -152,7 +201,7 @@ def _keep(run: Run, sign: Sign, group: str, text: str) -> Iterable[Event]:
     """Keeps one number; the ending of the group's name is its unit."""
     name, power, factor = _unit(group)
     value = scaled(text, power, factor)
-    if value is not None:
+    if value is not None and (value or name not in _TIMES):  # without a run the tool prints 0
         run.figures[name] = value
         run.figure_signs[name] = sign
         yield Figure(name, value, sign.line)
@@ -190,6 +239,8 @@ def _stats(run: Run, sign: Sign, match: re.Match[str]) -> Iterable[Event]:
 
 def _llm(run: Run, sign: Sign, match: re.Match[str]) -> Iterable[Event]:
     """A BenchmarkInfo begins: of several in one log the last one counts, which knows all turns so far."""
+    if run.converses:  # a process that crashed prints no report any more: a reply spoke of one
+        run.signs[:] = [s for s in run.signs if s.rule.verdict != "crash"]
     run.turns.clear()
     for name in [name for name in run.figures if name.startswith("llm_")]:
         del run.figures[name]

@@ -55,12 +55,16 @@ _HOSTED = re.compile(r"\[\d\d/\w{3}/\d{4}:[^\]]{0,80}\](?: \[[^\]]{0,200}\]){0,6
 # Whoever prints the log again: CI, journald, NSLog, `ts`, Python's logging (2026-01-31 10:38:42 INFO name: text).
 _CLOCK = re.compile(
     r"(?:\[?(?:\d{4}-\d\d-\d\d[T ])?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?(?:Z|[+-]\d\d:?\d\d))?\]?"
+    r"|\[?\s{0,8}\d{1,10}\.\d{6}\]?(?=\s)"  # dmesg; `ts %.s`
     r"|(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) [ \d]\d \d\d:\d\d:\d\d"
     r"(?: [\w.-]{1,80}(?= \S{1,80}\[\d+\]:))?)"
     r"\s+(?:[\w.-]{1,80}\[\d+(?::\d+)?\]:?\s+)?"
-    r"(?:(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)\s+(?P<name>[\w.]{1,80}):\s?)?",
+    r"(?:(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)\s+(?P<name>[\w.]{1,80}):\s?"
+    r"|- (?:[\w.]{1,80} - )?(?P<level2>DEBUG|INFO|WARNING|ERROR|CRITICAL) - )?",
     re.ASCII,
 )
+# Whoever quotes it: mail and issues ("> "), cat -n and nl, docker compose ("bench-1  | ").
+_QUOTED = re.compile(r"(?:>\s+)+|\d{1,7}(?:\t|\s+\| )|[\w.-]{1,60}\s+\| ", re.ASCII)
 _SEVERITY = re.compile(r"(VERBOSE|INFO|WARNING|WARN|ERROR|FATAL): ?")
 _SOURCE = re.compile(r"\[[\w./@+-]{1,200}\.(?:cc|h|cpp|c|mm|java|kt):\d+\] ?", re.ASCII)
 # absl, at the start or glued behind the last words of a model: I0000 00:00:1758744860.457295   56310 main.cc:193]
@@ -124,7 +128,10 @@ def clean(raw: str) -> Line:
 
 def _prefix(text: str) -> Line | None:
     """The line behind one prefix of a program that printed it on; None when there is none."""
-    first = text[:1]  # it tells most lines apart, which spares the longer patterns
+    first = text[:1]
+    if (first == ">" or "| " in text[:72] or "\t" in text[:8]) and (match := _QUOTED.match(text)):
+        return Line(text[match.end() :].strip(), text)
+    # The first character tells most lines apart, which spares the longer patterns
     if first.isdigit():
         if match := _STAMPED.match(text):
             return _behind(match)
@@ -155,5 +162,6 @@ def _retold(text: str) -> Line | None:
     match = _CLOCK.match(text)
     if not match:
         return None
-    level = "FATAL" if match["level"] == "CRITICAL" else match["level"]
+    level = match["level"] or match["level2"]
+    level = "FATAL" if level == "CRITICAL" else level
     return Line(text[match.end() :].strip(), text, level, match["name"], "hosted")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from .compose import choose, compose
-from .intake import take
+from .intake import take, take_error
 from .lines import HALF_LIMIT, Line, clean, strip_controls
 from .reading import Backend, Reading
 from .rules import Rule, Rules, load_rules
@@ -83,7 +83,10 @@ class LogReader:
             return _NOTHING
         number, last = self._number, self._last
         self._last = (number, line.text)
-        found = self._rules.matches(line.text, line.whole)
+        matched = self._rules.matches(line.text, line.whole)
+        found = [pair for pair in matched if pair[0].kind != "error"]
+        if matched and not found and not self._tables.watching:
+            take_error(self.run, matched[0][0], line, number)
         again = last == (number - 1, line.text)  # a log that was caught twice
         if not found:
             if self._tables.watching and not again:
@@ -107,7 +110,7 @@ class LogReader:
         run = self.run
         again = {
             "again": rule.id in run.seen or (rule.id == "starting" and run.has_content),
-            "after": run.closed or run.exit_code is not None or bool(run.blocks or run.figures),
+            "after": run.ended or bool(run.blocks or run.figures),
         }
         if again[rule.begins or "again"] and len(self._runs) < MAX_RUNS:
             self._runs.append(Run(self._rules))

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from .reading import Backend
+
 if TYPE_CHECKING:
     from .sieve import Sieve
 
@@ -35,6 +37,7 @@ Kind = Literal[
     "ops",  # a list of unsupported operations begins
     "opsum",  # how many operations go where
     "accelerated",  # the tool says whether every operation was accelerated, by whomever
+    "error",  # the tool or the runtime printed it as an ERROR: the reason where no other rule knows one
     "created",  # a delegate was created
     "outcome",  # proves, or explains, a verdict
     "section",  # a part of the op profile begins
@@ -86,6 +89,7 @@ class RuleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     flags: dict[str, str]
     json: dict[str, str]
     delegates: list[tuple[str, str]]
+    options: list[tuple[str, Backend]]
     derived: dict[str, int]
     rule: list[Rule]
 

@@ -24,6 +24,7 @@ TEXT_LIMIT = 500
 # The one flag that proves something: a run that violates it ends without figures.
 ENFORCING_FLAG = "require_full_delegation"
 OLD_DELEGATE = "DELEGATE"  # the node type that profiles of 2019 give to every delegate's node
+EXTERNAL = "EXTERNAL"  # what the tool calls every delegate that comes as a library
 TRUE = frozenset({"1", "true", "True"})
 
 
@@ -98,6 +99,7 @@ class Run:
     profile_of_init: bool = False
     profile_whole: bool = False
     turns: dict[tuple[str, int], Turn] = field(default_factory=dict)  # (prefill, decode or tokenize, number)
+    errors: list[Sign] = field(default_factory=list)  # the first line that a tool or the runtime printed as an ERROR
     accelerators: set[Backend] = field(default_factory=set)  # what litert-benchmark was allowed to use
     accelerators_sign: Sign | None = None
     fully: bool | None = None  # "Fully accelerated", which XNNPACK can make true as well
@@ -140,6 +142,30 @@ class Run:
         """Whether the conditions of the sign's rule hold by what was seen so far."""
         rule = sign.rule
         return all(self.holds(c, sign) for c in rule.when) and not any(self.holds(c, sign) for c in rule.unless)
+
+    def backend_named(self, delegate: str) -> str | None:
+        """The backend that a delegate's name stands for in this run; None for a name that the table does not hold."""
+        known = self.rules.backend_of(delegate)
+        if delegate != EXTERNAL and known != self.external_library:
+            return known
+        return self.external
+
+    @property
+    def external_library(self) -> str | None:
+        """What the library of the external delegate is for, by its file's name."""
+        return self.rules.backend_of((self.setting("external_delegate") or "").rpartition("/")[2])
+
+    @property
+    def external(self) -> str | None:
+        """Where the external delegate was told to run: a QNN library can serve the GPU as well."""
+        library, options = self.external_library, self.setting("external_delegate_options") or ""
+        told = next((backend for part, backend in self.rules.file.options if part in options), None)
+        return library and (told or library)
+
+    @property
+    def converses(self) -> bool:
+        """Whether a model's reply may stand between the lines, and its runtime's lines bear prefixes."""
+        return "litert_lm_main" in self.tools and not self.printers.isdisjoint(("stream", "logcat"))
 
     @property
     def signature_run(self) -> str | None:
@@ -199,6 +225,11 @@ class Run:
     def complete(self) -> bool:
         """From the opening line to the last one that the tool prints, or to the exit code of the script around it."""
         return self.opened and (self.exit_code is not None or (self.closed and not self.wrapped))
+
+    @property
+    def ended(self) -> bool:
+        """Whether its last line, its exit code or its crash was seen: what opens after that is another run."""
+        return self.closed or self.exit_code is not None or any(s.rule.verdict == "crash" for s in self.signs)
 
     @property
     def has_content(self) -> bool:

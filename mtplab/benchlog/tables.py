@@ -15,7 +15,8 @@ KINDS = frozenset({"opsum", "nodes", "ops", "list", "section", "table", "profile
 # A list or a table ends by itself; so many lines of other printers may stand between its own.
 GAP = 8
 LIST_GAP = 4
-_OP = re.compile(r"([A-Za-z_]\w{1,80}):(?: (.*)|$)", re.ASCII)
+# The names of the schema, in capitals; of a custom operation and of another delegate's node with its own name behind.
+_OP = re.compile(r"([A-Z][A-Z0-9_]{1,80}(?: [\w:./-]{1,160})?):(?: (.*)|$)", re.ASCII)
 _LISTED = re.compile(r'"(CPU|GPU|NPU)",?', re.ASCII)
 _NUMBER = r"[\d.]{1,30}"
 # [node type] ([start], in 2019 and 2020) [first] [avg ms] [%] [cdf%] [mem KB] [times called] [Name]

@@ -13,7 +13,7 @@ MAX_EVIDENCE = 12
 # When several accelerators were asked for, the one that gets the graph first.
 _ORDER: tuple[Backend, ...] = ("npu", "gpu", "nnapi")
 _SWITCHES = {"gpu": "use_gpu", "nnapi": "use_nnapi", "npu": "use_npu"}
-_STRANGER_SWITCHES = ("external_delegate", "stable_delegate", "use_hexagon", "use_coreml")
+_STRANGER_SWITCHES = ("external_delegate", "stable_delegate", "use_coreml")
 _SIGNAL_EXITS = frozenset(range(129, 160))  # 128 + the signal's number, as every shell reports it
 
 
@@ -45,6 +45,8 @@ def requested_by_log(run: Run) -> tuple[Backend | None, str | None]:
     for backend in _ORDER:
         if run.is_on(_SWITCHES[backend]) or _SWITCHES[backend] in run.ignored:
             return backend, "parameters"
+    if run.external in BACKENDS:
+        return run.external, "parameters"
     named = run.says_backend or (run.flags.get("backend") or run.flags.get("accelerator") or "").lower()
     for known in BACKENDS:
         if named == known:
@@ -132,7 +134,7 @@ def _node_claims(run: Run, requested: Backend) -> Iterator[Claim]:
         rule = missing[0].sign.rule
         signs = tuple(n.sign for n in missing)
         yield Claim("partial", derived["nodes-partial"], signs, None, rule.cause, rule.cure)
-    taken = [n for n in own if n.sign.rule.id == "replacing"]
+    taken = [n for n in own if n.sign.rule.id != "npu-coverage"]
     if taken and all(n.all_taken for n in taken):
         yield Claim("full_delegate", derived["nodes-full"], tuple(n.sign for n in taken))
     none = [n for n in own if n.delegated == 0 and not n.sign.rule.verdict]
@@ -148,7 +150,9 @@ def _node_claims(run: Run, requested: Backend) -> Iterator[Claim]:
         # An older delegate names operations that it takes all the same, with no reason and none remaining.
         refused = opsum.rest if opsum.rest is not None else sum(bool(why) for _, why in run.own_ops)
         sign = opsum.sign
-        if sign.backend == requested and refused:
+        if sign.backend == requested and refused and opsum.delegated == 0:
+            yield Claim("fallback_cpu", derived["nodes-none"], (sign,), sign.text, sign.rule.cause, sign.rule.cure)
+        elif sign.backend == requested and refused:
             yield Claim("partial", derived["opsum-partial"], (sign,), None, sign.rule.cause, sign.rule.cure)
 
 
@@ -286,6 +290,8 @@ def _reason_signs(run: Run, requested: Backend | None, top: Claim) -> list[Sign]
     why = [s for s in run.signs if s.rule.why and _about(s, requested) and run.counts(s)]
     if top.verdict == "partial":  # what failed was another delegate's attempt: this one took its part
         why = [s for s in why if s.rule.verdict == "partial"]
+    elif not why and top.verdict in ("failed", "crash"):
+        why = run.errors
     return sorted(why, key=lambda sign: (-sign.rule.priority, sign.line))
 
 

@@ -148,6 +148,44 @@ CASES: list[tuple[str, str | None, dict[str, Any]]] = [
     ("Num drafted tokens: 9\nNum verified tokens: 3\n", None, {"llm": LlmFigures(None, **RATIO)}),
     (PROFILE + "\tCONV_2D\t1.0\t1.5\t100.0%\t100.0%\t0.0\t1\tx:0\n", None, {}),
     ("NNAPI delegate created.\nTransport layer setup failed\n", None, {"requested": "nnapi"}),
+    (
+        GPU + "ERROR: Could not open 'm'.\nERROR: Benchmarking failed.\n",
+        None,
+        {"verdict": "failed", "reason": "Could not open 'm'."},
+    ),
+    (
+        HEAD + "INFO: TfLiteHexagonDelegate delegate: 136 nodes delegated out of 139 nodes with 2 partitions.\n",
+        None,
+        {"verdict": "partial", "requested": "npu", "delegated_nodes": 136, "total_nodes": 139, "partitions": None},
+    ),
+    (
+        "Applied 1 delegates: GPUV2/OpenCL. Model is fully delegated=true.\n",
+        None,
+        {"verdict": "full_delegate", "requested": "gpu"},
+    ),
+    (
+        "Applied 1 delegates: QNN/HTP. Model is fully delegated=false.\n",
+        None,
+        {"verdict": "partial", "requested": "npu"},
+    ),
+    (
+        "RuntimeError: Attempting to use a delegate that only supports static-sized tensors with a graph\n",
+        "gpu",
+        {"verdict": "failed"},
+    ),
+    (
+        HEAD + "Use Hexagon: [1]\nCould not create Hexagon delegate: platform may not support delegate\n" + TIMINGS,
+        None,
+        {"verdict": "fallback_cpu", "requested": "npu"},
+    ),
+    (
+        HEAD
+        + "Use NNAPI: [1]\nNNAPI accelerator name: [nnapi-reference]\n"
+        + TOOK.format("TfLiteNnapiDelegate")
+        + TIMINGS,
+        None,
+        {"verdict": "fallback_cpu"},
+    ),
 ]
 
 
@@ -207,4 +245,4 @@ def test_rules_are_well_kept() -> None:
 
 def test_only_a_delegates_own_word_may_prove_full_delegation() -> None:
     proving = [rule.id for rule in RULES.file.rule if rule.verdict == "full_delegate"]
-    assert proving == ["applied-completely"]
+    assert proving == ["hub-fully", "applied-completely"]
