@@ -129,10 +129,11 @@ def _add_finding(run: Run, text: str, line: int | None, rule: str) -> Iterable[E
 def _param(run: Run, sign: Sign, match: re.Match[str]) -> Iterable[Event]:
     key = run.rules.file.labels.get(match["label"])
     if key is not None and match["value"]:
+        first = key not in run.params
         run.params[key] = match["value"][:TEXT_LIMIT]
         if key == ENFORCING_FLAG:
             run.enforcing_sign = sign
-        elif key == "external_delegate_options":
+        elif key == "external_delegate_options" and first:  # a hostile log may repeat it for ever
             _name_again(run)
     return ()
 

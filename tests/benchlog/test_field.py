@@ -111,6 +111,16 @@ def test_a_qnn_library_that_was_told_to_use_the_gpu_never_counts_for_the_npu(std
     assert read(text, "npu").verdict == "unknown"
 
 
+def test_options_that_are_repeated_for_ever_are_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mtplab.benchlog import intake
+
+    looks: list[None] = []
+    plain = intake._name_again
+    monkeypatch.setattr(intake, "_name_again", lambda run: (looks.append(None), plain(run)))
+    read(HEAD + QNN + (OPTIONS.format("gpu") + OPTIONS.format("htp")) * 50)
+    assert len(looks) == 1
+
+
 def test_an_external_delegate_that_took_nothing_is_known_by_its_library() -> None:
     summary = "INFO: TfLiteQnnDelegate delegate: 0 nodes delegated out of 31 nodes with 0 partitions.\n"
     though = "INFO: Though EXTERNAL delegate is explicitly applied, the model graph will not be executed by it.\n"
