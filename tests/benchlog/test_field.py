@@ -169,6 +169,18 @@ def test_an_error_of_somebody_else_on_the_phone_is_no_reason() -> None:
     assert read("".join(f"{stamp}{line}\n" for line in lines)).reason == "Failed to load model m"
 
 
+def test_a_dispatch_kernel_that_was_refused_outvotes_the_line_that_took_its_node() -> None:
+    took = "VERBOSE: Replacing 1 out of 1 node(s) with delegate (DispatchDelegate) node, yielding 1 partitions.\n"
+    refused = "Failed to create a dispatch delegate kernel: Incompatible Neuron SDK major version: 8.2.30, but 9.2.0"
+    reading = read(f"{HEAD}INFO: Use NPU: [1]\n{took}ERROR: [dispatch_delegate.cc:134] {refused}\n{XNNPACK}{TAIL}")
+    assert (reading.verdict, reading.reason) == ("failed", refused)
+
+
+def test_a_number_that_no_process_ends_with_is_no_exit_code() -> None:
+    assert read(HEAD + "exit code: 999\n").exit_code is None
+    assert read(HEAD + "exit code: 255\n").exit_code == 255
+
+
 @pytest.mark.parametrize(
     "last",
     [
