@@ -24,12 +24,16 @@ class DeviceBusy(DeviceError):
 
 
 class CommandFailed(DeviceError):
-    """The phone answered, and the answer is no. `exit_code` is None where no exit code exists (file transfer)."""
+    """The phone answered, and the answer is no. `exit_code` is None where no exit code exists (file transfer).
 
-    def __init__(self, sentence: str, exit_code: int | None = None, stderr: str = "") -> None:
+    `stdout` is what a command that was ended for its time or its length had printed until then.
+    """
+
+    def __init__(self, sentence: str, exit_code: int | None = None, stderr: str = "", stdout: str = "") -> None:
         super().__init__(sentence)
         self.exit_code = exit_code
         self.stderr = stderr
+        self.stdout = stdout
 
 
 class Cancelled(DeviceError):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
 from mtplab.device import aicore, hardware, paths
 from mtplab.device.answers import Answer, Fact, Parser, Unknown, Value, fact_of, int_in, one_word, word
 from mtplab.device.clock import measure_clock
-from mtplab.device.errors import DeviceError, DeviceGone
+from mtplab.device.errors import CommandFailed, DeviceError, DeviceGone
 from mtplab.device.link import Link
 from mtplab.device.lock import serial_hash
 from mtplab.device.transfer import parse_df
@@ -203,11 +203,14 @@ _FACTS: dict[str, tuple[str, Parser]] = {
 }
 
 
-def batch_script(mark: str) -> str:
-    """One script that runs every command; `mark`, which no output can foresee, frames the answers."""
+# How long the whole batch may take, and then what is left of it after one and two commands that hung.
+_PATIENCE_S = (20.0, 10.0, 10.0)
+
+
+def batch_script(mark: str, keys: Iterable[str] = tuple(_COMMANDS)) -> str:
+    """One script that runs those commands; `mark`, which no output can foresee, frames the answers."""
     return "\n".join(
-        f'echo "{mark} begin {key}"; {{ {command}; }} 2>&1; echo "{mark} end {key} $?"'
-        for key, command in _COMMANDS.items()
+        f'echo "{mark} begin {key}"; {{ {_COMMANDS[key]}; }} 2>&1; echo "{mark} end {key} $?"' for key in keys
     )
 
 
@@ -281,15 +284,29 @@ def _simulated_fact(answers: Mapping[str, Answer]) -> Fact:
 
 def read_facts(link: Link) -> Facts:
     """Ask the phone everything, in a few round trips. Raises DeviceGone if it went away meanwhile."""
-    mark = f"#{secrets.token_hex(6)}"
-    result = link.run(batch_script(mark), timeout_s=30)
-    facts = list(parse_facts(split_batch(result.stdout, mark)))
+    facts = list(parse_facts(_ask(link)))
     facts.append(_clock_fact(link))
     try:
         facts.append(Fact("serial_hash", serial_hash(link.serial), "keyed hash of adb's serial"))
     except DeviceError as problem:
         facts.append(Fact("serial_hash", None, "keyed hash of adb's serial", str(problem)))
     return Facts(tuple(facts), time.monotonic())
+
+
+def _ask(link: Link) -> dict[str, Answer]:
+    """The answers of all commands but those that hang: such a one is ended, and the rest asked without it."""
+    left, answers = list(_COMMANDS), dict[str, Answer]()
+    for patience_s in _PATIENCE_S:
+        mark = f"#{secrets.token_hex(6)}"
+        try:
+            return answers | split_batch(link.run(batch_script(mark, left), timeout_s=patience_s).stdout, mark)
+        except CommandFailed as ended:
+            answers |= split_batch(ended.stdout, mark)
+            begun = [key for key in left if f"{mark} begin {key}\n" in ended.stdout.replace("\r\n", "\n")]
+            if not begun:
+                raise
+            left = left[len(begun) :]
+    return answers
 
 
 def _clock_fact(link: Link) -> Fact:

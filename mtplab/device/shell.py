@@ -349,11 +349,12 @@ def run(
             )
     except (TimeoutError, OverflowError) as problem:
         connection.hang_up()
-        identity = _split_mark(bytes(out[STDOUT]))[0]
+        identity, printed = _split_mark(bytes(out[STDOUT]))
         if identity is not None:
             end_process(link, identity)
         why = "printed too much" if isinstance(problem, OverflowError) else f"did not finish within {timeout_s:g} s"
-        raise CommandFailed(f"{name} {why} on {link.serial} and was ended.") from None
+        sentence = f"{name} {why} on {link.serial} and was ended."
+        raise CommandFailed(sentence, stdout=_text(printed)) from None
     finally:
         connection.hang_up()
     stdout = _split_mark(bytes(out[STDOUT]))[1]

@@ -181,3 +181,15 @@ def test_the_stand_in_is_known_by_its_facts(link: Link) -> None:
     for fact in read:
         assert (fact.value is None) == (fact.reason is not None)
         assert fact.source
+
+
+def test_a_command_that_hangs_costs_its_own_facts_and_no_others(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(facts._COMMANDS, "battery", "sleep 600")
+    monkeypatch.setattr(facts, "_PATIENCE_S", (4.0, 20.0))
+    read = facts.read_facts(link)
+    known = {fact.name: fact for fact in read}
+    assert known["battery_level_percent"].value is None
+    assert known["battery_level_percent"].reason == "the command gave no answer"
+    assert known["model"].value  # asked before it
+    assert known["free_bytes"].value  # and after it
+    assert "sleep 600" not in link.run("ps -A -o ARGS").stdout
