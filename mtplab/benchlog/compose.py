@@ -35,8 +35,6 @@ def compose(
     figures = run.figures
     llm = llm_figures(run)
     nodes = nodes_of(run, requested)
-    if judged.verdict == "partial":  # the counts that say so, before those of a subgraph that was taken as a whole
-        nodes.sort(key=lambda n: n.all_taken)
     # Two lines may tell of the same step, one with the total and one with the partitions.
     same = [n for n in nodes if n.delegated == nodes[0].delegated]
     delegated = nodes[0].delegated if nodes else None

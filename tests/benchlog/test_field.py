@@ -176,13 +176,6 @@ def test_a_dispatch_kernel_that_was_refused_outvotes_the_line_that_took_its_node
     assert (reading.verdict, reading.reason) == ("failed", refused)
 
 
-def test_a_partial_log_shows_the_counts_that_make_it_partial() -> None:
-    whole = TOOK.format(9, "TfLiteGpuDelegateV2", 1)
-    part = TOOK.format(4, "TfLiteGpuDelegateV2", 3).replace("subgraph 0 (main)", "subgraph 1 (while_body)")
-    reading = read(GPU + whole + part + TAIL)
-    assert (reading.verdict, reading.delegated_nodes, reading.total_nodes, reading.partitions) == ("partial", 4, 9, 3)
-
-
 def test_a_number_that_no_process_ends_with_is_no_exit_code() -> None:
     assert read(HEAD + "exit code: 999\n").exit_code is None
     assert read(HEAD + "exit code: 255\n").exit_code == 255
