@@ -15,6 +15,7 @@ from mtplab.engine.errors import EngineError
 from mtplab.engine.options import GPU_PRECISIONS, STAGES, EngineOptions, RunOptions, check_scenario
 from mtplab.session import events as ev
 from mtplab.session.events import Event
+from mtplab.session.text import clean_text
 
 
 class Refused(click.ClickException):
@@ -49,7 +50,8 @@ class Narrator:
         elif isinstance(event, ev.VerdictReached) and not event.provisional:
             if self._verdicts.get(event.log) != event.verdict:  # told again, it has only gained a finding
                 self._verdicts[event.log] = event.verdict
-                self._line(f"    {event.graph} asked {event.requested}: {event.verdict}")
+                why = f": {clean_text(event.reason, 160)}" if event.reason else ""
+                self._line(f"    {event.graph} asked {event.requested}: {event.verdict}{why}")
         elif isinstance(event, ev.Message):
             self._line(f"  ! {event.text}" if event.level != "info" else f"    {event.text}")
         elif isinstance(event, ev.LinkChanged) and event.state in ("lost", "returned"):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +18,7 @@ from mtplab.device.answers import Answer, Unknown
 from mtplab.device.frames import FrameReader
 from mtplab.device.link import Link, parse_devices
 from mtplab.device.sampler import Sampler
-from mtplab.device.shell import CommandResult
+from mtplab.device.shell import CommandResult, Line
 from mtplab.device.thermal import STATUS_NAMES, parse_thermalservice
 
 CAPTURES = sorted((Path(__file__).parents[1] / "data" / "device").glob("*.txt"))
@@ -36,6 +39,27 @@ class Liar:
             keys = re.findall(rf"{mark.group(1)} begin (\w+)", str(command))
             said = "".join(f"{mark[1]} begin {k}\n{said}{mark[1]} end {k} {self._code}\n" for k in keys)
         return CommandResult(said, self._said, self._code, 0.01)
+
+
+    @contextlib.contextmanager
+    def stream(self, _command: object) -> Iterator[Babble]:
+        yield Babble(self._said)
+
+
+class Babble:
+    """What an open command says back, whatever it is sent."""
+
+    problem = None
+
+    def __init__(self, said: str) -> None:
+        self._lines = iter(said.split("\n"))
+
+    def send(self, _data: bytes) -> None:
+        """Nothing that is said changes the answer."""
+
+    def line(self, _timeout_s: float) -> Line | None:
+        text = next(self._lines, None)
+        return None if text is None else Line("stdout", text, time.monotonic())
 
 
 # A property is whatever text it holds; what has a form of its own may not be made of nonsense.
