@@ -150,9 +150,15 @@ def _node_claims(run: Run, requested: Backend) -> Iterator[Claim]:
         # An older delegate names operations that it takes all the same, with no reason and none remaining.
         refused = opsum.rest if opsum.rest is not None else sum(bool(why) for _, why in run.own_ops)
         sign = opsum.sign
-        if sign.backend == requested and refused and opsum.delegated == 0:
-            yield Claim("fallback_cpu", derived["nodes-none"], (sign,), sign.text, sign.rule.cause, sign.rule.cure)
-        elif sign.backend == requested and refused:
+        if sign.backend != requested or not refused:
+            continue
+        if opsum.delegated == 0:
+            # A subgraph of which nothing was taken gets no node line: where the one that was run has its own, the
+            # sentence is about another.
+            rule = sign.rule
+            if not run.holds("nodes:named", sign):
+                yield Claim("fallback_cpu", derived["nodes-none"], (sign,), sign.text, rule.cause, rule.cure)
+        else:
             yield Claim("partial", derived["opsum-partial"], (sign,), None, sign.rule.cause, sign.rule.cure)
 
 

@@ -138,3 +138,18 @@ def test_a_sentence_that_names_no_subgraph_is_not_held_against_one_that_the_dele
     assert _read(_edited(unnamed, (first, line))).verdict == "fallback_cpu"
     nothing = _edited(FULL, (first, line), (f"VERBOSE: {DECODE} for subgraph 1 (decode).", ""))
     assert _read(nothing).verdict == "fallback_cpu"
+
+
+def test_a_subgraph_of_which_nothing_was_taken_has_no_node_line_and_makes_no_fallback_of_another() -> None:
+    """The GPU delegate names refused operations before each subgraph's node line, and there is none for 0 nodes."""
+    nothing = (
+        "ERROR: Following operations are not supported by GPU delegate:\n"
+        "FULLY_CONNECTED: OP is supported, but tensor type/shape isn't compatible.\n"
+        "0 operations will run on the GPU, and the remaining 1 operations will run on the CPU.\n"
+    )
+    first = FULL.index("VERBOSE: Replacing")
+    with_nothing = FULL[:first] + nothing + FULL[first:]
+    assert _read(with_nothing, "gpu").verdict == _read(FULL, "gpu").verdict == "full_delegate"
+    unnamed = with_nothing.replace("INFO: Using signature: decode\n", "").replace("Signature to run: [decode]", "")
+    # Which subgraph was run is not known then: too strict, never too good.
+    assert _read(unnamed, "gpu").verdict == "fallback_cpu"
