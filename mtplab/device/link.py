@@ -23,6 +23,7 @@ __all__ = [
     "CommandFailed", "CommandResult", "DeviceBusy", "DeviceEntry", "DeviceError", "DeviceGone", "Link",
     "PushResult", "Stream", "connect", "disconnect", "list_devices", "parse_devices",
 ]  # fmt: skip
+_CLOSED_TELLS_S = 0.5  # so soon after a pulled cable adb's list says so
 _PROBE = "getprop ro.mtplab.standin; getprop ro.serialno"
 
 
@@ -118,17 +119,31 @@ class Link:
         """A socket speaking `service` with the phone's adbd; the time limit also stands on the socket."""
         if len(service.encode()) > 0xFFFF:
             raise CommandFailed(f"A command of {len(service)} characters is too long for adb: push it as a file.")
-        with translated(self.serial, "opening a connection"):
-            connection = self.server.client().make_connection(timeout_s)
-            sock: socket.socket = connection.conn.plain
-            try:
-                for request in (f"host:transport:{self.serial}", service):
-                    connection.send_command(request)
-                    connection.check_okay()
-            except BaseException:
-                sock.close()
-                raise
+        try:
+            with translated(self.serial, "opening a connection"):
+                connection = self.server.client().make_connection(timeout_s)
+                sock: socket.socket = connection.conn.plain
+                try:
+                    for request in (f"host:transport:{self.serial}", service):
+                        connection.send_command(request)
+                        connection.check_okay()
+                except BaseException:
+                    sock.close()
+                    raise
+        except CommandFailed as refusal:
+            if "closed" in str(refusal):
+                self._gone_meanwhile(refusal)
+            raise
         return sock
+
+    def _gone_meanwhile(self, refusal: CommandFailed) -> None:
+        """Raise DeviceGone where the cable fell out just then: adb says "closed", as it does of a refused service."""
+        deadline = time.monotonic() + _CLOSED_TELLS_S
+        while time.monotonic() < deadline:
+            if (state := self.state()) != "device":
+                sentence = f"{self.serial} went away ({state}): check the cable and `adb devices`."
+                raise DeviceGone(sentence) from refusal
+            time.sleep(0.05)
 
     def _shell(self, command: Command, timeout_s: float = 10.0) -> ShellConnection:
         return ShellConnection(self.open("shell,v2,raw:" + shell.command_line(command), min(10.0, timeout_s)))

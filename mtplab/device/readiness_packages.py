@@ -57,12 +57,18 @@ def package(need: Requirement, cure: str) -> Item:
             return item("unknown", f"{found} cannot be compared with {versions}")
         if not fits:
             return item("fail", f"{name} {found} is installed, {versions} is needed")
-        module = name.replace("-", "_")
-        if importlib.util.find_spec(module) is None:
-            return item("fail", f"{name} {found} is registered, but Python finds no module {module}: it is torn")
+        modules = _modules(name)
+        if all(importlib.util.find_spec(module) is None for module in modules):
+            return item("fail", f"{name} {found} is registered, but Python finds no module {modules[0]}: it is torn")
         return item("pass", f"{name} {found}")
     why = "needed to export and quantise" if cure == _PIPELINE else "needed"
     return item("fail", f"{need.name} is not installed ({why}: {versions})")
+
+
+def _modules(name: str) -> list[str]:
+    """What a package is imported as: by its own list where it has one, else by its name."""
+    listed = importlib.metadata.distribution(name).read_text("top_level.txt")
+    return (listed or "").split() or [name.replace("-", "_")]
 
 
 def compatible(names: list[str]) -> Item:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -89,13 +90,14 @@ def _deep_look() -> tuple[Item, int | None]:
         finally:
             ended.set()
 
-    # Waited for by an event: a thread whose join() is interrupted counts as ended in some Pythons.
-    threading.Thread(target=work, name="deep look").start()
-    while not ended.is_set():
-        try:
-            ended.wait(0.2)
-        except KeyboardInterrupt:
-            cancel.set()
+    # A handler and no exception: that could come between any two lines here, and leave the worker behind.
+    before = signal.signal(signal.SIGINT, lambda *_: cancel.set())
+    try:
+        threading.Thread(target=work, name="deep look").start()
+        while not ended.wait(0.2):
+            continue
+    finally:
+        signal.signal(signal.SIGINT, before)
     if not found:
         cause = "the deep look itself failed; its trace stands above"
         found.append(Item(ID, "toolchain", "unknown", cause, "Report this as a fault of mtplab."))
