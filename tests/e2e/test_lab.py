@@ -43,6 +43,8 @@ def test_a_run_from_the_lab_verdict_banner_cancel_and_a_clean_end(bench: Bench) 
         cancelled_at = time.monotonic()
         terminal.until(lambda s: "cancelled" in s, 20)
         print(f"cancelled on screen after {time.monotonic() - cancelled_at:.2f} s")
+        # The run itself ends when the phone's settings are put back; until then q asks what to do with it.
+        terminal.until(lambda s: "run cancelled" in s, 60)
         terminal.press("q")
         assert terminal.wait(30) == 0
     wait_for(lambda: bench.strays() == [])
