@@ -23,6 +23,26 @@ class StageCancelled(Exception):
 __all__ = ["DeviceContext", "Outcome", "StageCancelled", "StageFailed"]
 
 
+@contextlib.contextmanager
+def ended_when(stream: Stream, due: Callable[[], bool], every_s: float) -> Iterator[None]:
+    """While inside, `stream` is ended, here and on the phone, as soon as `due()`, asked every `every_s` seconds."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(every_s):
+            if due():
+                stream.cancel()
+                return
+
+    watcher = threading.Thread(target=watch, name="watch", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
+
+
 @dataclass
 class DeviceContext:
     """The phone, the files to deploy and the way to tell the session; shared by the device stages of one run."""
@@ -51,24 +71,9 @@ class DeviceContext:
         if self.cancel.is_set():
             raise StageCancelled
 
-    @contextlib.contextmanager
-    def ended_by_cancel(self, stream: Stream) -> Iterator[None]:
+    def ended_by_cancel(self, stream: Stream) -> contextlib.AbstractContextManager[None]:
         """While inside, a cancelled run ends `stream` here and on the phone, even while it is silent."""
-        over = threading.Event()
-
-        def watch() -> None:
-            while not over.is_set():
-                if self.cancel.wait(0.05):
-                    stream.cancel()
-                    return
-
-        watcher = threading.Thread(target=watch, name="cancel", daemon=True)
-        watcher.start()
-        try:
-            yield
-        finally:
-            over.set()
-            watcher.join()
+        return ended_when(stream, self.cancel.is_set, 0.05)
 
     def explain_kill(self, stream: Stream, program: str, exit_code: int) -> str | None:
         """Why a program was killed (exit code 137), as a sentence and as a finding of the session; else None."""

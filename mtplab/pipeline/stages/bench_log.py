@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-import threading
 import time
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
@@ -17,7 +16,7 @@ from mtplab.benchlog.reading import Finding, Reading
 from mtplab.device.errors import DeviceError, DeviceGone
 from mtplab.device.shell import Stream
 from mtplab.device.tools import MAX_SECS, Requested
-from mtplab.pipeline.device_stage import DeviceContext, StageCancelled, StageFailed
+from mtplab.pipeline.device_stage import DeviceContext, StageCancelled, StageFailed, ended_when
 from mtplab.session import events as ev
 from mtplab.session.state import GOOD_VERDICTS
 from mtplab.session.text import clean_text
@@ -113,7 +112,7 @@ class _Follower:
                 (context.logs / f"{name}.arrivals.tsv").open("w", encoding="ascii") as arrivals,
                 context.link.stream(command) as stream,
                 context.ended_by_cancel(stream),
-                self._ended_by_silence(stream),
+                ended_when(stream, self._silent_too_long, min(1.0, SILENCE_S / 4)),
             ):
                 arrivals.write("line\tseconds\tstream\n")
                 for line in stream:
@@ -139,25 +138,9 @@ class _Follower:
                 ) from None
             raise StageFailed(f"The benchmark of {what} was cut off: {error}{left}") from error
 
-    @contextlib.contextmanager
-    def _ended_by_silence(self, stream: Stream) -> Iterator[None]:
-        """While inside, a program that prints nothing for too long is ended, here and on the phone."""
-        over = threading.Event()
-
-        def watch() -> None:
-            while not over.wait(min(1.0, SILENCE_S / 4)):
-                if time.monotonic() - self._heard > SILENCE_S:
-                    self._hung = True
-                    stream.cancel()
-                    return
-
-        watcher = threading.Thread(target=watch, name="silence", daemon=True)
-        watcher.start()
-        try:
-            yield
-        finally:
-            over.set()
-            watcher.join()
+    def _silent_too_long(self) -> bool:
+        self._hung = self._hung or time.monotonic() - self._heard > SILENCE_S
+        return self._hung
 
     def _take(self, text: str, stream: str, t: float) -> None:
         news = self._reader.feed(text)
