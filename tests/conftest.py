@@ -9,8 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 HERE = Path(__file__).parent
+
+# Every run tries the same examples, however busy; `pytest --hypothesis-profile explore` looks for new ones.
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.register_profile("explore", deadline=None, max_examples=1000)
+settings.load_profile("repeatable")
 
 
 @pytest.fixture(scope="session")
