@@ -169,7 +169,7 @@ def test_every_kind_of_throttling_is_told_until_it_ends() -> None:
         ev.Throttled(t=3.0, began=False, kind="status", evidence="status NONE"),
     ]
     text = plain(device_rows(view_of(events), 76, 20))
-    assert "▲ capped since 00:00:01: BIG capped at 1.4 GHz" in text and "status LIGHT" not in text
+    assert "▲ capped, seen from 00:00:01: BIG capped at 1.4 GHz" in text and "status LIGHT" not in text
 
 
 # -- the page of all facts ---------------------------------------------------------------------

@@ -151,7 +151,7 @@ def _throttled_rows(view: View, width: int) -> list[list[Part]]:
     rows: list[list[Part]] = []
     for since in view.state.throttling.values():
         word, why = THROTTLING.get(since.kind, "throttled"), texts.clean(since.evidence)
-        said = f"{word} since {texts.clock(view.since(since.t))}: {why}"
+        said = f"{word}, seen from {texts.clock(view.since(since.t))}: {why}"  # it may have begun before
         if view.stale() is not None:
             rows.append([(texts.fit(f"▲ was {said}", width), "bold $text-warning")])
         else:
