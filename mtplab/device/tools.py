@@ -203,6 +203,14 @@ class TokenRunnerOptions(msgspec.Struct, frozen=True, kw_only=True):
     run: str = "run"
     seed: int = 0
     core_mask: str | None = None
+    draft_length: str | None = None
+    draft_lengths: tuple[int, ...] = ()
+    round_costs: tuple[tuple[int, float], ...] = ()
+    head_threads: int | None = None
+    backend: Requested = "cpu"
+    head_backend: Requested | None = None
+    temperature: float = 0.0
+    top_k: int | None = None
     binary: str = paths.TOKEN_RUNNER
 
 
@@ -221,5 +229,27 @@ def token_runner_command(options: TokenRunnerOptions) -> list[str]:
         f"--run={options.run}",
         f"--seed={options.seed}",
         *(f"--stop-id={stop}" for stop in options.stop_ids),
+        *_runner_wishes(options),
     ]
     return [*_affinity(options.core_mask), options.binary, *flags]
+
+
+def _runner_wishes(options: TokenRunnerOptions) -> Iterator[str]:
+    """Flags that are given only where they say something: a runner that knows fewer can still be measured."""
+    if options.mtp:
+        if options.draft_length is not None:
+            yield f"--draft-length={options.draft_length}"
+        if options.draft_lengths:
+            yield f"--draft-lengths={','.join(map(str, options.draft_lengths))}"
+        if options.round_costs:
+            yield f"--round-costs={','.join(f'{gamma}:{cost:.6g}' for gamma, cost in options.round_costs)}"
+        if options.head_threads is not None:
+            yield f"--head-threads={options.head_threads}"
+        if options.head_backend is not None:
+            yield f"--head-backend={options.head_backend}"
+    if options.backend != "cpu":
+        yield f"--backend={options.backend}"
+    if options.temperature:
+        yield f"--temperature={options.temperature:g}"
+        if options.top_k is not None:
+            yield f"--top-k={options.top_k}"

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from mtplab.litert.errors import LiteRtError
 
 CacheMode = Literal["in_place", "two_buffers"]
+Accelerator = Literal["cpu", "gpu", "npu"]
+ACCELERATORS: tuple[Accelerator, ...] = ("cpu", "gpu", "npu")
 Floats = NDArray[np.float32]
 
 _VERIFY = re.compile(r"verify(_\d+)?")
@@ -25,10 +27,11 @@ _MAGIC = b"TFL3"
 _PROBE_TOKENS = 5  # enough to make decode read slots that other signatures wrote
 
 
-def open_graph(path: Path | str, threads: int) -> tuple[Any, float]:
-    """Compile a `.tflite` file for the CPU; returns the model and the milliseconds that took.
+def open_graph(path: Path | str, threads: int, accelerator: Accelerator = "cpu") -> tuple[Any, float]:
+    """Compile a `.tflite` file for one accelerator; returns the model and the milliseconds that took.
 
-    Raises `LiteRtError` when the file is missing or is no LiteRT graph.
+    Raises `LiteRtError` when the file is missing, is no LiteRT graph, or does not run there as a whole: the CPU is
+    never beside another accelerator, because then nobody could tell which of them was measured.
     """
     path = Path(path)
     try:
@@ -47,11 +50,18 @@ def open_graph(path: Path | str, threads: int) -> tuple[Any, float]:
     from ai_edge_litert.hardware_accelerator import HardwareAccelerator
     from ai_edge_litert.options import Options
 
-    options = Options(hardware_accelerators=HardwareAccelerator.CPU, cpu_options=CpuOptions(num_threads=threads))
+    hardware = getattr(HardwareAccelerator, accelerator.upper())
+    options = Options(hardware_accelerators=hardware, cpu_options=CpuOptions(num_threads=threads))
     began = time.perf_counter()
     try:
         model = CompiledModel.from_file(str(path), options=options)
     except (RuntimeError, ValueError) as error:
+        if accelerator != "cpu":
+            said = " ".join(str(error).split())[-160:]
+            raise LiteRtError(
+                f"The graph {path.name} does not run on the {accelerator.upper()} here ({said}); "
+                "use the CPU, or a machine whose LiteRT has that accelerator."
+            ) from error
         raise LiteRtError(
             f"The graph {path} does not compile for the CPU ({error}); it may be torn: export or push it again."
         ) from error
@@ -72,15 +82,22 @@ class _Signature:
         self.outputs = {
             key: model.create_output_buffer_by_name(name, key) for key in self.output_shapes if not _is_cache(key)
         }
+        self.copied_ns: dict[str, int] = {}
+        """What copying each input and output took last; an accelerator that works on its own is waited for there."""
 
     def run(self, inputs: dict[str, Any], cache_in: dict[str, Any], cache_out: dict[str, Any]) -> None:
         for key, value in inputs.items():
+            began = time.perf_counter_ns()
             self.inputs[key].write(value)
+            self.copied_ns[key] = time.perf_counter_ns() - began
         self.model.run_by_name(self.name, {**self.inputs, **cache_in}, {**self.outputs, **cache_out})
 
     def read(self, key: str) -> Floats:
         shape = self.output_shapes[key]
-        return self.outputs[key].read(int(np.prod(shape)), np.float32).reshape(shape)
+        began = time.perf_counter_ns()
+        values: Floats = self.outputs[key].read(int(np.prod(shape)), np.float32).reshape(shape)
+        self.copied_ns[key] = time.perf_counter_ns() - began
+        return values
 
 
 def _is_cache(name: str) -> bool:
@@ -95,10 +112,15 @@ class LiteRtBackbone:
     two sets of buffers take turns.
     """
 
-    def __init__(self, path: Path | str, threads: int = 2, cache_mode: CacheMode | None = None) -> None:
+    def __init__(
+        self, path: Path | str, threads: int = 2, cache_mode: CacheMode | None = None,
+        accelerator: Accelerator = "cpu",
+    ) -> None:  # fmt: skip
         """Load, and prove the cache mode by a short probe unless one is demanded."""
         self.path, self.threads = Path(path), threads
-        self._model, self.init_ms = open_graph(path, threads)
+        self._model, self.init_ms = open_graph(path, threads, accelerator)
+        self.handover_ns: int | None = None
+        """What reading the hidden states of the last call took: only a draft head needs them."""
         names = list(self._model.get_signature_list())
         self._prefills = sorted(
             (int(name.rpartition("_")[2]) for name in names if name.startswith("prefill_")), reverse=True
@@ -233,6 +255,7 @@ class LiteRtBackbone:
             signature.run(inputs, self._front, self._back)
             self._front, self._back = self._back, self._front
         logits, hidden = signature.read("logits")[0], signature.read("hidden")[0]
+        self.handover_ns = signature.copied_ns["hidden"]
         self.first_run_ms.setdefault(name, (time.perf_counter() - began) * 1e3)
         return logits, hidden
 
@@ -268,9 +291,11 @@ class LiteRtBackbone:
 class LiteRtHead:
     """A draft head graph: one call gives the logits of all γ drafts, γ an exported length or a shorter one."""
 
-    def __init__(self, path: Path | str, threads: int = 2) -> None:
+    def __init__(self, path: Path | str, threads: int = 2, accelerator: Accelerator = "cpu") -> None:
         self.path, self.threads = Path(path), threads
-        self._model, self.init_ms = open_graph(path, threads)
+        self._model, self.init_ms = open_graph(path, threads, accelerator)
+        self.handover_ns: int | None = None
+        """What copying the last draft's inputs to the head and its logits back took."""
         names = list(self._model.get_signature_list())
         drafts = [_Signature(self._model, name) for name in names if _DRAFT.fullmatch(name)]
         if not drafts:
@@ -304,4 +329,6 @@ class LiteRtHead:
         if self.takes_token:
             inputs["token"] = np.array([[token]], np.int32)
         signature.run(inputs, {}, {})
-        return signature.read("logits")[0, :gamma]
+        logits: Floats = signature.read("logits")[0, :gamma]
+        self.handover_ns = sum(signature.copied_ns.values())
+        return logits

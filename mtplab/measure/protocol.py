@@ -39,6 +39,7 @@ class RoundSeen(msgspec.Struct, frozen=True):
     ranks: tuple[int | None, ...]
     draft_ns: int | None
     verify_ns: int | None
+    handover_ns: int | None = None
 
 
 class PromptRun(msgspec.Struct, frozen=True):
@@ -124,6 +125,7 @@ class _Round(_Line, frozen=True, tag="round", kw_only=True):
     ranks: list[Count | None] = []
     draft_ns: Nanoseconds | None = None
     verify_ns: Nanoseconds | None = None
+    handover_ns: Nanoseconds | None = None
 
 
 class _End(_Line, frozen=True, tag="end", kw_only=True):
@@ -307,6 +309,7 @@ class ProtocolReader:
                 tuple(line.ranks),
                 line.draft_ns,
                 line.verify_ns,
+                line.handover_ns,
             )
         )
 

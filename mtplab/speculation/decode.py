@@ -73,6 +73,8 @@ class RoundRecord(msgspec.Struct, frozen=True, tag="round"):
     only when a stop token or the output limit cut the last round. `ranks[k]` is the rank (0 = its first choice)
     of the backbone's own token in draft k's logits, up to and including the first rejected position; behind it
     the ranks are None, because those drafts and the backbone's answers to them continue a wrong prefix.
+    `handover_ns` is the part of both times that went into passing data between backbone and head, where the
+    runtimes tell it.
     """
 
     round: int
@@ -83,6 +85,7 @@ class RoundRecord(msgspec.Struct, frozen=True, tag="round"):
     draft_ns: int
     verify_ns: int
     t_ns: int
+    handover_ns: int | None = None
 
 
 class EndRecord(msgspec.Struct, frozen=True, tag="end"):
@@ -219,8 +222,15 @@ def _round(
         draft_ns=drafted - began,
         verify_ns=verified - drafted,
         t_ns=verified,
+        handover_ns=_handover_ns(backbone, drafter),
     )
     return record, chosen, states[accepted]
+
+
+def _handover_ns(backbone: BackboneRuntime, drafter: Drafter) -> int | None:
+    """What both sides told of passing data in this round; None where one of them tells nothing."""
+    told = [t for side in (backbone, drafter) if (t := getattr(side, "handover_ns", None)) is not None]
+    return sum(told) if len(told) == 2 else None
 
 
 def margin(logits: np.ndarray) -> float | None:

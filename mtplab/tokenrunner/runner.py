@@ -21,7 +21,7 @@ import msgspec
 
 import mtplab
 from mtplab.litert.errors import LiteRtError
-from mtplab.litert.runtime import LiteRtBackbone, LiteRtHead
+from mtplab.litert.runtime import ACCELERATORS, LiteRtBackbone, LiteRtHead
 from mtplab.speculation.adaptive import DraftPolicy, make_policy
 from mtplab.speculation.decode import (
     EndRecord,
@@ -64,6 +64,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--prompts", type=Path, required=True, help="JSON lines: id, class, text or tokens")
     parser.add_argument("--max-tokens", type=int, default=48, help="output limit of each prompt")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--head-threads", type=int, help="threads of the draft head; as --threads unless given")
+    parser.add_argument("--backend", choices=ACCELERATORS, default="cpu", help="where the backbone runs")
+    parser.add_argument("--head-backend", choices=ACCELERATORS, help="where the head runs; as --backend unless given")
     parser.add_argument("--mtp", choices=("on", "off"), default="off")
     parser.add_argument("--warmup-prompts", type=int, default=1, help="run the first N prompts once before, labelled")
     parser.add_argument("--stop-id", type=int, action="append", default=[], help="token id that ends an output")
@@ -71,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--draft-length", help="fixed:N, adaptive:additive or adaptive:tiers; the longest exported unless given"
     )
+    parser.add_argument("--draft-lengths", default="", help="γ,… that a policy may choose; all exported unless given")
     parser.add_argument("--round-costs", default="", help="γ:cost,… in plain decode steps, for adaptive:tiers")
     parser.add_argument("--temperature", type=float, default=0.0, help="0 is greedy")
     parser.add_argument("--top-k", type=int, help="sample among the K most likely tokens only")
@@ -121,15 +125,20 @@ class _Session:
     def __init__(self, options: argparse.Namespace, writer: ProtocolWriter) -> None:
         if options.mtp == "on" and options.head is None:
             raise UsageError("--mtp on needs a draft head; give --head FILE or use --mtp off.")
-        if options.max_tokens < 1 or options.threads < 1 or options.warmup_prompts < 0:
-            raise UsageError("--max-tokens and --threads must be 1 or more, and --warmup-prompts 0 or more.")
+        self.head_threads = options.threads if options.head_threads is None else options.head_threads
+        if min(options.max_tokens, options.threads, self.head_threads) < 1 or options.warmup_prompts < 0:
+            raise UsageError("--max-tokens and the threads must be 1 or more, and --warmup-prompts 0 or more.")
         self.options, self.writer = options, writer
         self.prompts = read_prompts(options.prompts)
         self.tokenizer = _tokenizer(options.tokenizer)
         self.stop = frozenset(options.stop_id)
         try:
-            self.backbone = LiteRtBackbone(options.backbone, options.threads)
-            self.head = LiteRtHead(options.head, options.threads) if options.mtp == "on" else None
+            self.backbone = LiteRtBackbone(options.backbone, options.threads, accelerator=options.backend)
+            self.head = (
+                LiteRtHead(options.head, self.head_threads, options.head_backend or options.backend)
+                if options.mtp == "on"
+                else None
+            )
         except LiteRtError as error:
             raise UsageError(str(error)) from error
         if options.temperature < 0:
@@ -151,7 +160,13 @@ class _Session:
                 f"The head drafts {head.gamma} tokens but the backbone verifies "
                 f"{', '.join(map(str, self.backbone.gammas))}; export both with the same gamma."
             )
-        return both
+        wanted = _draft_lengths(self.options.draft_lengths) or both
+        if not set(wanted) <= set(both):
+            raise UsageError(
+                f"Of the draft lengths {', '.join(map(str, wanted))} only {', '.join(map(str, both))} are exported; "
+                "leave the others out, or export them."
+            )
+        return wanted
 
     def _policy(self) -> DraftPolicy:
         """A fresh policy for a prompt: every request begins anew."""
@@ -171,6 +186,9 @@ class _Session:
             "env",
             mtp=options.mtp,
             threads=options.threads,
+            head_threads=self.head_threads if head is not None else None,
+            backend=options.backend,
+            head_backend=(options.head_backend or options.backend) if head is not None else None,
             cpus=os.cpu_count(),
             gamma=self._longest_drafted() if head is not None else None,
             gammas=list(self.gammas),
@@ -253,11 +271,21 @@ class _Session:
                     del fields["margin"]
                 self.writer.write("token", t_ns, **fields)
             elif isinstance(record, RoundRecord):
+                if record.handover_ns is None:
+                    del fields["handover_ns"]
                 self.writer.write("round", t_ns, **fields)
             elif isinstance(record, EndRecord):
                 self.writer.write("end", t_ns, **fields, output_sha256=output_sha256(output))
             if flush:
                 self.writer.flush()
+
+
+def _draft_lengths(text: str) -> tuple[int, ...]:
+    """Draft lengths out of `1,3`, ascending; none where nothing is given."""
+    try:
+        return tuple(sorted({int(part) for part in text.split(",")})) if text else ()
+    except ValueError:
+        raise UsageError(f"--draft-lengths takes whole numbers such as 1,3, not {text!r}.") from None
 
 
 def _round_costs(text: str) -> dict[int, float] | None:

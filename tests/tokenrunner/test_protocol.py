@@ -194,3 +194,25 @@ def test_a_terminate_signal_ends_it_at_once(small: Any) -> None:
     assert process.wait(timeout=30) == -signal.SIGTERM
     assert b'"done"' not in rest
     process.stdout.close()
+
+
+def test_the_head_may_run_on_threads_of_its_own_and_the_hand_over_is_timed(
+    small: Any, drafted: list[dict[str, Any]]
+) -> None:
+    lines = run(small, "--mtp", "on", "--head", str(small.head), "--head-threads", "1", "--draft-lengths", "3")
+    env = of(lines, "env")[0]
+    assert (env["threads"], env["head_threads"], env["head_backend"], env["gammas"]) == (2, 1, "cpu", [3])
+    rounds = of(lines, "round")
+    assert rounds and all(0 < r["handover_ns"] < r["draft_ns"] + r["verify_ns"] for r in rounds)
+    assert [r["accepted"] for r in rounds] == [r["accepted"] for r in of(drafted, "round")]
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "word"),
+    [("--draft-lengths", "2", "3 are exported"), ("--head-threads", "0", "threads"), ("--backend", "npu", "NPU")],
+)
+def test_what_this_runner_cannot_do_it_says_in_a_sentence(small: Any, flag: str, value: str, word: str) -> None:
+    done = subprocess.run(
+        command(small, "--mtp", "on", "--head", str(small.head), flag, value), capture_output=True, text=True
+    )
+    assert done.returncode == 1 and word in json.loads(done.stdout.splitlines()[-1])["message"]
