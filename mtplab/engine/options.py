@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import msgspec
 
 from mtplab.engine.errors import EngineError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 STAGES = ("freeze", "export", "align", "quantise", "acceptance", "push", "bench", "measure", "conclude")
 MEASURING = ("bench", "measure", "conclude")
@@ -45,6 +39,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     model: str = "tiny"
     head: str = "token_conditioned"
     recipe: str = "mixed"
+    head_recipe: str | None = None
     gamma: int = 3
     threads: int = 2
     output_limit: int = 48
@@ -85,10 +80,13 @@ def scenarios() -> list[str]:
 
 
 def recipe_names() -> tuple[str, ...]:
-    """Names of the recipes, in their file's order; none where it cannot be read."""
+    """Names of the shipped recipes in their file's order, and of the user's; none where they cannot be read."""
+    from mtplab.litert.errors import LiteRtError
+    from mtplab.litert.recipes import recipes, user_recipes
+
     try:
-        return tuple(tomllib.loads((_PACKAGE / "litert" / "recipes.toml").read_text("utf-8")))
-    except (OSError, tomllib.TOMLDecodeError):
+        return (*recipes(), *user_recipes())
+    except (OSError, LiteRtError):
         return ()
 
 

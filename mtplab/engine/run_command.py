@@ -86,7 +86,10 @@ class Narrator:
 @click.option(
     "--head", default="token_conditioned", show_default=True, help="token_conditioned or recurrent_residual."
 )
-@click.option("--recipe", default="mixed", show_default=True, help="Quantisation recipe of backbone and head.")
+@click.option("--recipe", default="mixed", show_default=True, metavar="NAME|FILE.toml[:NAME]",
+              help="Quantisation recipe; `mtplab recipes` lists them.")  # fmt: skip
+@click.option("--head-recipe", default=None, metavar="NAME|FILE.toml[:NAME]",
+              help="The head's own; default: what the recipe says for a head, else the same.")  # fmt: skip
 @click.option("--gamma", default=3, show_default=True, type=click.IntRange(1, 8), help="Draft length of the export.")
 @click.option("--threads", default=2, show_default=True, type=click.IntRange(1, 16))
 @click.option("--output-limit", default=48, show_default=True, type=click.IntRange(2, 400), help="Tokens per prompt.")

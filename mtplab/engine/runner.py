@@ -19,7 +19,7 @@ from mtplab.device.prepare import names_of
 from mtplab.engine.care import PhoneCare
 from mtplab.engine.core import Recorder
 from mtplab.engine.errors import EngineError
-from mtplab.engine.options import BOUNDS, HEADS, MEASURING, STAGES, RunOptions, check_bench, recipe_names
+from mtplab.engine.options import BOUNDS, HEADS, MEASURING, STAGES, RunOptions, check_bench
 from mtplab.engine.phone import Phone
 from mtplab.model.prompts import load_prompts
 from mtplab.pipeline.cache import Store
@@ -30,6 +30,7 @@ from mtplab.pipeline.stage import (
     HOST_STAGES,
     RunParameters,
     StageResult,
+    chosen_recipes,
     inputs_for,
     params_for,
     run_host_stage,
@@ -64,9 +65,8 @@ def check_run(options: RunOptions) -> tuple[list[str], RunParameters]:
     for name, low, high in BOUNDS:
         if not low <= getattr(options, name) <= high:
             raise EngineError(f"{name} must lie in {low}…{high}, not {getattr(options, name)}.", 1)
-    for name, value, known in (("head", options.head, HEADS), ("recipe", options.recipe, recipe_names())):
-        if value not in known:
-            raise EngineError(f"There is no {name} {value!r}: {', '.join(known)}.", 1)
+    if options.head not in HEADS:
+        raise EngineError(f"There is no head {options.head!r}: {', '.join(HEADS)}.", 1)
     try:
         names_of(options.prepare)
     except ValueError as error:
@@ -87,11 +87,17 @@ def check_run(options: RunOptions) -> tuple[list[str], RunParameters]:
         head=options.head,
         gamma=options.gamma,
         recipe=options.recipe,
-        head_recipe=options.recipe,
+        head_recipe=options.head_recipe,
         policy=policy,
     )
     _refused(lambda: [params_for(name, parameters) for name in _HOST])
     return stages, parameters
+
+
+def _told(parameters: RunParameters) -> str:
+    """The recipes as the identity says them."""
+    backbone, head = (chosen_recipes(parameters)[graph].label for graph in ("backbone", "head"))
+    return f"{backbone} (backbone and head)" if backbone == head else f"{backbone} (backbone), {head} (head)"
 
 
 class PipelineRun:
@@ -151,7 +157,7 @@ class PipelineRun:
         post, options = self._recorder.post, self.options
         identity = msgspec.structs.replace(
             self._phone.identity,
-            quantisation=f"{options.recipe} (backbone and head)",
+            quantisation=_told(self._parameters),
             gamma=options.gamma,
             temperature=self._parameters.policy.temperature,
             model=options.model,
@@ -166,7 +172,7 @@ class PipelineRun:
                 policy=self._parameters.policy,
                 model=options.model,
                 head=options.head,
-                recipe=options.recipe,
+                recipe=chosen_recipes(self._parameters)["backbone"].label,
             )
         )
         if set(self._stages) & set(MEASURING):
@@ -354,9 +360,10 @@ class _WorkerEvents:
 
 def _refused(build: Callable[[], Any]) -> Any:
     """Bad input of a run is a usage error, with the room's own sentence."""
+    from mtplab.litert.errors import LiteRtError
     from mtplab.model.errors import ModelError
 
     try:
         return build()
-    except (ModelError, PipelineError) as error:
+    except (LiteRtError, ModelError, PipelineError) as error:
         raise EngineError(str(error), 1) from error

@@ -14,6 +14,8 @@ from mtplab.litert.errors import LiteRtError
 # What a weight is for, found by walking the graph; names of tensors are fused and cannot tell.
 Role = Literal["embedding", "output_projection", "body", "other"]
 
+# Operations whose second input is the weight that a recipe may pick; constants of all others stay as they are.
+WEIGHTED = ("FULLY_CONNECTED", "EMBEDDING_LOOKUP")
 _SMALLEST_BYTES = 256  # below that a constant is a scalar, a shape or an axis list
 
 
@@ -25,13 +27,22 @@ class Use(msgspec.Struct, frozen=True, order=True):
     output: str
 
 
+# How an operation computes with its weight, seen in the graph around it.
+Compute = Literal["float", "dynamic", "weight_only", "static_int8", "static_int16"]
+
+
 class Weight(msgspec.Struct, frozen=True):
-    """One stored weight: distinct buffers only, so shared weights count once."""
+    """One stored weight: distinct buffers only, so shared weights count once.
+
+    `granularity` is none, tensor, channel[axis] or block[size]. `scale_bytes` is what its scales and zero points
+    take in the whole file: every signature keeps its own copy of them, blockwise ones excepted.
+    """
 
     tensor: str
     dtype: str
     shape: tuple[int, ...]
     bytes: int
+    scale_bytes: int
     granularity: str
     role: Role
     uses: tuple[Use, ...]
@@ -47,10 +58,11 @@ class Weight(msgspec.Struct, frozen=True):
 
 
 class Audit(msgspec.Struct, frozen=True):
-    """All weights of a file, largest first."""
+    """All weights of a file, largest first, and by `key` of a use how its operation computes."""
 
     file_bytes: int
     weights: tuple[Weight, ...]
+    computes: dict[str, Compute]
 
     def of(self, role: Role) -> tuple[Weight, ...]:
         return tuple(weight for weight in self.weights if weight.role == role)
@@ -85,6 +97,7 @@ def audit(path: Path, modules: Mapping[str, str] | None = None) -> Audit:
     dtypes = {v: k for k, v in vars(schema.TensorType).items() if isinstance(v, int)}
     ops = {v: k for k, v in vars(schema.BuiltinOperator).items() if isinstance(v, int)}
     found: dict[int, _Found] = {}
+    computes: dict[str, Compute] = {}
     for signature in model.signatureDefs or []:
         graph = model.subgraphs[signature.subgraphIndex]
         codes = [ops.get(model.operatorCodes[op.opcodeIndex].builtinCode, "CUSTOM") for op in graph.operators]
@@ -93,15 +106,44 @@ def audit(path: Path, modules: Mapping[str, str] | None = None) -> Audit:
         for index, (op, code) in enumerate(zip(graph.operators, codes, strict=True)):
             if code == "DEQUANTIZE":
                 continue
-            for tensor in (graph.tensors[widened.get(i, i)] for i in op.inputs if i >= 0):
-                data = model.buffers[tensor.buffer].data
-                if data is None or len(data) < _SMALLEST_BYTES:
+            for place, i in enumerate(op.inputs):
+                if i < 0:
                     continue
-                use = Use(_text(signature.signatureKey), code, _text(graph.tensors[op.outputs[0]].name))
+                tensor = graph.tensors[widened.get(i, i)]
+                data = model.buffers[tensor.buffer].data
+                weighs = place == 1 and code in WEIGHTED
+                if data is None or len(data) < (1 if weighs else _SMALLEST_BYTES):
+                    continue
+                # A bias is read by the same operation, and must not be taken for its weight.
+                name = code if weighs or code not in WEIGHTED else f"{code}_BIAS"
+                use = Use(_text(signature.signatureKey), name, _text(graph.tensors[op.outputs[0]].name))
                 entry = found.setdefault(tensor.buffer, _Found(tensor, data))
-                entry.add(use, _role(code, index in projections))
+                entry.add(use, _role(name, index in projections), _scales(model, graph, tensor))
+                given = dtypes[graph.tensors[op.inputs[0]].type] if code == "FULLY_CONNECTED" else "FLOAT32"
+                computes[key(use)] = _computes(dtypes[tensor.type], given, i in widened)
     weights = [entry.weight(dtypes, modules or {}) for entry in found.values()]
-    return Audit(path.stat().st_size, tuple(sorted(weights, key=lambda w: (-w.bytes, w.tensor))))
+    return Audit(path.stat().st_size, tuple(sorted(weights, key=lambda w: (-w.bytes, w.tensor))), computes)
+
+
+def _computes(weight: str, given: str, widened: bool) -> Compute:
+    if given in ("INT8", "INT16"):
+        return "static_int8" if given == "INT8" else "static_int16"
+    if widened:
+        return "weight_only"
+    return "dynamic" if weight.startswith("INT") else "float"
+
+
+def _scales(model: Any, graph: Any, tensor: Any) -> tuple[str, int]:
+    """What is to be counted once, and its bytes: scales in the tensor's own record, or blockwise in a buffer."""
+    quantization = tensor.quantization
+    if quantization is None:
+        return "", 0
+    if quantization.details is not None:
+        scales = graph.tensors[quantization.details.scales]
+        return f"buffer {scales.buffer}", len(model.buffers[scales.buffer].data)
+    count = 0 if quantization.scale is None else len(quantization.scale)
+    points = 0 if quantization.zeroPoint is None else len(quantization.zeroPoint)
+    return f"tensor {id(tensor)}", 4 * count + 8 * points
 
 
 class _Found:
@@ -114,10 +156,12 @@ class _Found:
         self.tensor, self.data = tensor, data
         self.uses: set[Use] = set()
         self.roles: set[Role] = set()
+        self.scales: dict[str, int] = {}
 
-    def add(self, use: Use, role: Role) -> None:
+    def add(self, use: Use, role: Role, scales: tuple[str, int]) -> None:
         self.uses.add(use)
         self.roles.add(role)
+        self.scales[scales[0]] = scales[1]
 
     def weight(self, dtypes: Mapping[int, str], modules: Mapping[str, str]) -> Weight:
         named = {modules[key(use)] for use in self.uses if key(use) in modules}
@@ -126,6 +170,7 @@ class _Found:
             dtype=dtypes[self.tensor.type],
             shape=tuple(int(n) for n in self.tensor.shape),
             bytes=len(self.data),
+            scale_bytes=sum(self.scales.values()),
             granularity=_granularity(self.tensor.quantization),
             role=next(role for role in self._RANK if role in self.roles),
             uses=tuple(sorted(self.uses)),
@@ -177,7 +222,7 @@ def _granularity(quantization: Any) -> str:
     if quantization is None:
         return "none"
     if quantization.details is not None:
-        return "block"
+        return f"block[{int(quantization.details.blockSize)}]"
     if quantization.scale is None or len(quantization.scale) == 0:
         return "none"
     return "tensor" if len(quantization.scale) == 1 else f"channel[{quantization.quantizedDimension}]"
@@ -198,6 +243,7 @@ def table(weights: Iterable[Weight]) -> list[dict[str, Any]]:
             "dtype": weight.dtype,
             "shape": list(weight.shape),
             "bytes": weight.bytes,
+            "scale_bytes": weight.scale_bytes,
             "granularity": weight.granularity,
         }
         for weight in weights

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from mtplab.litert.recipes import DEFAULT_RECIPE, Recipe, head_recipe_for, recipe_named
 from mtplab.model.files import model_files
 from mtplab.model.prompts import SHIPPED, load_prompts
 from mtplab.pipeline import fingerprint
@@ -30,8 +31,9 @@ class RunParameters(msgspec.Struct, frozen=True, kw_only=True):
     model: str = "tiny"
     head: str = "token_conditioned"
     gamma: int = 3
-    recipe: str = "mixed"
-    head_recipe: str = "mixed"
+    recipe: str | Recipe = DEFAULT_RECIPE
+    head_recipe: str | Recipe | None = None
+    """None: what the recipe itself says for a head, else the same."""
     policy: Policy = Policy()
     acceptance_set: str = "acceptance"
     alignment_threshold: float = 0.99
@@ -99,10 +101,9 @@ HOST_STAGES: tuple[HostStage, ...] = (
     HostStage(
         name="quantise",
         title="Quantise",
-        uses=("recipe", "head_recipe"),
+        uses=("recipes",),
         takes={**_FLOAT, **_NAMES},
         packages=("ai-edge-quantizer", "ai-edge-litert", "numpy"),
-        data=("litert/recipes.toml",),
     ),
     HostStage(
         name="acceptance",
@@ -136,8 +137,9 @@ def params_for(name: str, run: RunParameters) -> dict[str, Any]:
         "model_files": lambda: model_files(run.model),
         "head": lambda: run.head,
         "gamma": lambda: run.gamma,
-        "recipe": lambda: run.recipe,
-        "head_recipe": lambda: run.head_recipe,
+        "recipes": lambda: msgspec.to_builtins(chosen_recipes(run)),
+        "recipe": lambda: chosen_recipes(run)["backbone"].label,
+        "head_recipe": lambda: chosen_recipes(run)["head"].label,
         "policy": lambda: msgspec.to_builtins(_complete(run.policy)),
         "prompts": lambda: _prompt_file(run.policy.prompt_set),
         "acceptance_prompts": lambda: _prompt_file(run.acceptance_set),
@@ -145,6 +147,13 @@ def params_for(name: str, run: RunParameters) -> dict[str, Any]:
         "alpha_drop_limit": lambda: run.alpha_drop_limit,
     }
     return {use: values[use]() for use in host_stage(name).uses}
+
+
+def chosen_recipes(run: RunParameters) -> dict[str, Recipe]:
+    """The recipe of each graph as a value, so that a user's file is part of the key by content. LiteRtError."""
+    recipe = run.recipe if isinstance(run.recipe, Recipe) else recipe_named(run.recipe)
+    asked = run.head_recipe
+    return {"backbone": recipe, "head": asked if isinstance(asked, Recipe) else head_recipe_for(recipe, asked)}
 
 
 def _complete(policy: Policy) -> Policy:

@@ -32,10 +32,18 @@ def quiet() -> Emitter:
     return Emitter(lambda event: None)
 
 
+def recipe_values(backbone: str, head: str) -> dict[str, Any]:
+    params: dict[str, Any] = params_for("quantise", RunParameters(recipe=backbone, head_recipe=head))["recipes"]
+    return params
+
+
 def make_job(small: Any, folder: Path, stage: str, params: dict[str, Any], **inputs: Path) -> Job:
     folder.mkdir(exist_ok=True)
     names = {name.replace("__", "."): str(path) for name, path in inputs.items()}
     return Job(stage=stage, module="", params=params, inputs=names, workdir=str(folder))
+
+
+MIXED = recipe_values("mixed", "mixed")["backbone"]
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +75,7 @@ def quantised(small: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
         small,
         folder / "work",
         "quantise",
-        {"recipe": "mixed", "head_recipe": "dynamic_int8"},
+        {"recipes": recipe_values("mixed", "dynamic_int8")},
         backbone__tflite=small.backbone,
         head__tflite=small.head,
         modules__json=folder / "modules.json",
@@ -292,7 +300,9 @@ def test_a_key_ignores_where_a_prompt_file_stands() -> None:
     assert key_of("acceptance", one, {}) != key_of("acceptance", new, {})
 
 
-def through_worker(small: Any, store: Store, recipe: str, **options: Any) -> tuple[StageResult, list[dict[str, Any]]]:
+def through_worker(
+    small: Any, store: Store, recipe: dict[str, Any], **options: Any
+) -> tuple[StageResult, list[dict[str, Any]]]:
     names = store.root / "modules.json"
     names.write_text('{"backbone": {}, "head": {}}')
     inputs = {
@@ -301,30 +311,31 @@ def through_worker(small: Any, store: Store, recipe: str, **options: Any) -> tup
         "modules.json": store.put(names).sha256,
     }
     events: list[dict[str, Any]] = []
-    params = {"recipe": recipe, "head_recipe": recipe}
+    params = {"recipes": {"backbone": recipe, "head": recipe}}
     result = run_host_stage("quantise", params, inputs, store, events.append, threading.Event(), **options)
     return result, events
 
 
 def test_a_stage_runs_in_a_worker_once_and_is_cached_then(small: Any, tmp_path: Path) -> None:
     store = Store(tmp_path / "cache")
-    first, events = through_worker(small, store, "mixed")
+    first, events = through_worker(small, store, MIXED)
     assert first.status == "done", first.reason
     assert any(event["e"] == "progress" for event in events)
     assert store.path(first.artefacts["backbone.tflite"].sha256).stat().st_size > 0
-    again, events = through_worker(small, store, "mixed")
+    again, events = through_worker(small, store, MIXED)
     assert (again.status, again.seconds, events) == ("cached", first.seconds, [])
     assert again.artefacts == first.artefacts and again.figures == first.figures
     store.path(first.artefacts["head.tflite"].sha256).write_bytes(b"torn")
-    mended, _ = through_worker(small, store, "mixed")
+    mended, _ = through_worker(small, store, MIXED)
     assert mended.status == "done" and mended.artefacts == first.artefacts
     assert list((store.root / "scratch").iterdir()) == []
 
 
 def test_a_failed_stage_is_not_cached(small: Any, tmp_path: Path) -> None:
     store = Store(tmp_path / "cache")
-    result, _ = through_worker(small, store, "int3")
-    assert result.status == "failed" and "no recipe 'int3'" in str(result.reason)
+    typo = {"on": None, "match": "no_such_layer", "bits": 8, "compute": "dynamic"}
+    result, _ = through_worker(small, store, {"name": "typo", "title": "", "rules": [typo]})
+    assert result.status == "failed" and "finds no weight" in str(result.reason)
     assert store.lookup(result.key) is None
 
 

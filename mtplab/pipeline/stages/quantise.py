@@ -8,14 +8,16 @@ import msgspec
 
 from mtplab.litert.audit import table
 from mtplab.litert.quantise import Quantised, quantise
+from mtplab.litert.recipes import Recipe
 from mtplab.pipeline.job import Emitter, Job, Output
+
+STATISTICS = "statistics.json"
 
 
 class Settings(msgspec.Struct, frozen=True):
     """Parameters of the stage."""
 
-    recipe: str
-    head_recipe: str
+    recipes: dict[str, Recipe]
 
 
 def run(job: Job, emit: Emitter) -> Output:
@@ -23,12 +25,13 @@ def run(job: Job, emit: Emitter) -> Output:
     settings = job.settings(Settings)
     modules = msgspec.json.decode(job.input("modules.json").read_bytes(), type=dict[str, dict[str, str]])
     results: dict[str, Quantised] = {}
-    plan = {"backbone": settings.recipe, "head": settings.head_recipe}
-    for done, (graph, recipe) in enumerate(plan.items()):
-        emit.progress(done, len(plan), "graphs", f"{graph}: {recipe}")
+    for done, (graph, recipe) in enumerate(settings.recipes.items()):
+        emit.progress(done, len(settings.recipes), "graphs", f"{graph}: {recipe.name}")
         file = f"{graph}.tflite"
-        results[graph] = quantise(job.input(file), job.output(file), recipe, modules=modules[graph])
-    emit.progress(len(plan), len(plan), "graphs", "read back")
+        results[graph] = quantise(
+            job.input(file), job.output(file), recipe, modules[graph], _statistics(job, graph, recipe)
+        )
+    emit.progress(len(settings.recipes), len(settings.recipes), "graphs", "read back")
     figures = {graph: _figures(result) for graph, result in results.items()}
     audits = {graph: table(result.after.weights) for graph, result in results.items()}
     job.output("audit.json").write_bytes(msgspec.json.encode(audits))
@@ -45,6 +48,14 @@ def run(job: Job, emit: Emitter) -> Output:
     )
 
 
+def _statistics(job: Job, graph: str, recipe: Recipe) -> dict[str, Any] | None:
+    """The quantizer's own calibration result for that graph: {graph: {tensor: {min, max}}}, where there is one."""
+    if not recipe.needs_calibration or STATISTICS not in job.inputs:
+        return None
+    found: dict[str, dict[str, Any]] = msgspec.json.decode(job.input(STATISTICS).read_bytes())
+    return found.get(graph)
+
+
 def _figures(result: Quantised) -> dict[str, Any]:
     return {
         "recipe": result.recipe,
@@ -52,6 +63,7 @@ def _figures(result: Quantised) -> dict[str, Any]:
         "weights": len(result.changes),
         "bytes_before": result.before.file_bytes,
         "bytes_after": result.after.file_bytes,
+        "scale_bytes": sum(weight.scale_bytes for weight in result.after.weights),
         "weight_bytes_by_dtype": result.after.bytes_by_dtype(),
         "dtypes_by_role": result.after.dtypes_by_role(),
     }
@@ -62,7 +74,7 @@ def _map(result: Quantised) -> list[dict[str, Any]]:
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     for change in result.changes:
         row = rows.setdefault(
-            (change.module, change.role, change.shape, change.before, change.after),
+            (change.module, change.role, change.shape, change.before, change.after, change.compute),
             {
                 "module": change.module,
                 "role": change.role,
@@ -71,6 +83,8 @@ def _map(result: Quantised) -> list[dict[str, Any]]:
                 "before": change.before,
                 "after": change.after,
                 "granularity": change.granularity,
+                "compute": change.compute,
+                "output": change.output,
                 "uses": 0,
             },
         )
