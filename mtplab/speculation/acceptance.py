@@ -15,6 +15,7 @@ from mtplab.speculation.intervals import (
     Estimate,
     bootstrap_statistic,
     percentile_interval,
+    resample_weights,
     unknown,
     wilson,
 )
@@ -30,6 +31,7 @@ __all__ = [
     "bootstrap_by_prompt",
     "bootstrap_by_round",
     "conditional",
+    "length_bounds",
     "marginal",
     "mean_acceptance_length",
     "merge",
@@ -292,3 +294,28 @@ def bootstrap_by_round(
     draws = np.random.default_rng(seed).multinomial(counts.rounds, observed / counts.rounds, size=resamples)
     low, high = percentile_interval(statistic(draws))
     return Estimate(float(statistic(observed)), low, high, counts.rounds, kind)
+
+
+def length_bounds(
+    counts: AcceptCounts,
+    prompts: Sequence[AcceptCounts] = (),
+    *,
+    resamples: int = DEFAULT_RESAMPLES,
+    seed: int = DEFAULT_SEED,
+) -> tuple[tuple[float, float], ...]:
+    """The 95 % interval of τ at each draft length 1..γ, had the recorded rounds been cut to it.
+
+    Bootstrapped over prompts where there are several, else over rounds, with the draws of the other intervals, so
+    that the last one is the interval of τ itself.
+    """
+    drafted = [one.counts for one in prompts if one.rounds]
+    if len(drafted) > 1:
+        sums = resample_weights(len(drafted), resamples, seed) @ np.asarray(drafted, dtype=np.float64)
+    else:
+        observed = np.asarray(counts.counts, dtype=np.float64)
+        sums = np.random.default_rng(seed).multinomial(counts.rounds, observed / counts.rounds, size=resamples)
+    rounds = sums.sum(axis=-1)
+    kept = np.arange(counts.gamma + 1)
+    return tuple(
+        percentile_interval(1 + (sums @ np.minimum(kept, gamma)) / rounds) for gamma in range(1, counts.gamma + 1)
+    )

@@ -8,25 +8,15 @@ from typing import Any, Literal
 
 import msgspec
 
-from mtplab.speculation.acceptance import (
-    AcceptCounts,
-    alpha_from_totals,
-    alpha_mle,
-    alpha_moment,
-    bootstrap_by_prompt,
-    bootstrap_by_round,
-    marginal,
-    merge,
-    summarise,
-)
+from mtplab.speculation.given import ClassPart, Given, from_ratio
 from mtplab.speculation.intervals import Estimate
 from mtplab.speculation.speedup import (
+    Best,
     Cost,
     best_of_lengths,
     break_even_accepted,
     break_even_alpha,
     end_to_end_speedup,
-    expected_tokens,
     memory_factor,
     scale,
 )
@@ -34,31 +24,6 @@ from mtplab.speculation.speedup import (
 Verdict = Literal["pays", "breaks even", "costs", "undecided"]
 SEARCH_LIMIT = 16
 RATIO_PRINTERS = "LiteRT-LM, llama.cpp and vLLM"
-
-
-class Given(msgspec.Struct, frozen=True):
-    """What is known of acceptance: α, τ at `gamma` and, from counts, the marginals P_k."""
-
-    gamma: int
-    source: Literal["alpha", "ratio", "length", "counts", "totals"]
-    alpha: Estimate
-    tau: Estimate
-    marginal: tuple[float, ...] | None = None
-    acceptance: dict[str, Any] | None = None
-
-    def length(self, gamma: int) -> float:
-        """τ at any draft length: the measured one where measured, else what α makes of it.
-
-        Up to the recorded length P_k is used, which holds for unequal positions and mixed load; behind it the
-        last P_γ is carried on by the i.i.d. α.
-        """
-        if gamma == self.gamma and self.tau.value is not None:
-            return self.tau.value
-        alpha = self.alpha.value if self.alpha.value is not None else 0.0
-        if self.marginal is None:
-            return expected_tokens(alpha, gamma)
-        known = 1 + math.fsum(self.marginal[:gamma])
-        return known + self.marginal[-1] * math.fsum(alpha**i for i in range(1, gamma - self.gamma + 1))
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -69,6 +34,26 @@ class Reading(msgspec.Struct, frozen=True):
     expected_tokens: float
     speedup: float
     verdict: Verdict
+    best_gamma: int
+    best_speedup: float
+
+
+class CurvePoint(msgspec.Struct, frozen=True):
+    """The speedup at one draft length; not `seen` means that drafts so long were never recorded."""
+
+    gamma: int
+    speedup: float
+    low: float | None
+    high: float | None
+    seen: bool
+
+
+class ClassAnswer(msgspec.Struct, frozen=True):
+    """What one prompt class of the recorded load gets, and which draft length would be its best."""
+
+    name: str
+    expected_tokens: float
+    speedup: float
     best_gamma: int
     best_speedup: float
 
@@ -97,82 +82,28 @@ class Answer(msgspec.Struct, frozen=True):
     cost: Cost
     warnings: list[str]
     notes: list[str]
+    curve: list[CurvePoint] = []
+    classes: list[ClassAnswer] = []
     readings: dict[str, Reading] | None = None
     acceptance: dict[str, Any] | None = None
     simulated: bool | None = None
 
 
-def from_alpha(gamma: int, alpha: float) -> Given:
-    """A number entered as α."""
-    tau = expected_tokens(alpha, gamma)
-    bare = "entered by hand, without an interval"
-    return Given(
-        gamma,
-        "alpha",
-        Estimate(alpha, None, None, 0, "given", bare),
-        Estimate(tau, None, None, 0, "from_alpha", bare),
+def curve(given: Given, cost: Cost, gammas: Sequence[int]) -> list[CurvePoint]:
+    """Speedup at each draft length whose verification was measured, with its interval where there is one."""
+    return [_point(given, cost, gamma) for gamma in gammas if cost.covers(gamma)]
+
+
+def _point(given: Given, cost: Cost, gamma: int) -> CurvePoint:
+    round_cost = cost.round_cost(gamma)
+    low, high = given.interval(gamma) or (None, None)
+    return CurvePoint(
+        gamma=gamma,
+        speedup=given.length(gamma) / round_cost,
+        low=None if low is None else low / round_cost,
+        high=None if high is None else high / round_cost,
+        seen=given.source not in ("counts", "totals") or gamma <= given.gamma,
     )
-
-
-def from_ratio(gamma: int, share: float) -> Given:
-    """The same number understood as accepted ÷ drafted: τ = 1 + γ·ratio needs no model of α."""
-    if not 0 <= share <= 1:
-        raise ValueError(f"accepted ÷ drafted lies in 0..1, not {share}")
-    return _from_mean(gamma, 1 + gamma * share, "ratio")
-
-
-def from_length(gamma: int, tau: float) -> Given:
-    """A mean acceptance length τ, the bonus token included, as vLLM and SGLang print it."""
-    if not 1 <= tau <= gamma + 1:
-        raise ValueError(f"a round of γ = {gamma} drafts gives 1..{gamma + 1} tokens, not {tau:g}")
-    return _from_mean(gamma, tau, "length")
-
-
-def _from_mean(gamma: int, tau: float, source: Literal["ratio", "length"]) -> Given:
-    bare = "a bare mean, without an interval"
-    return Given(
-        gamma,
-        source,
-        Estimate(alpha_moment(tau, gamma), None, None, 0, "moment", bare),
-        Estimate(tau, None, None, 0, f"from_{source}", bare),
-    )
-
-
-def from_totals(gamma: int, drafted: int, accepted: int) -> Given:
-    """Totals: τ is known exactly, α only within bounds."""
-    alpha = alpha_from_totals(gamma, drafted, accepted)
-    rounds = drafted // gamma
-    tau = Estimate(
-        1 + accepted / rounds,
-        None,
-        None,
-        rounds,
-        "totals",
-        "totals do not tell how accepts spread over rounds, so there is no interval",
-    )
-    return Given(gamma, "totals", alpha, tau, None, {"ratio": accepted / drafted, "rounds": rounds})
-
-
-def from_counts(counts: AcceptCounts, prompts: Sequence[AcceptCounts] = ()) -> Given:
-    """Accept counts; with the counts of each prompt the intervals are bootstrapped over prompts."""
-    if not counts.rounds:
-        raise ValueError("the accept counts hold no round, so there is nothing to calculate from")
-    alpha, tau = alpha_mle(counts), bootstrap_by_round(counts)
-    if len([one for one in prompts if one.rounds]) > 1:
-        alpha = bootstrap_by_prompt(prompts, "alpha_mle")
-        tau = bootstrap_by_prompt(prompts, "mean_acceptance_length")
-    acceptance = msgspec.to_builtins(summarise(counts))
-    return Given(counts.gamma, "counts", alpha, tau, marginal(counts), acceptance)
-
-
-def from_prompts(prompts: Sequence[AcceptCounts]) -> Given:
-    """Accept counts of each prompt, pooled for the value and kept apart for the interval."""
-    return from_counts(merge(prompts), prompts)
-
-
-def curve(given: Given, cost: Cost, gammas: Sequence[int]) -> list[tuple[int, float]]:
-    """Speedup at each draft length."""
-    return [(g, given.length(g) / cost.round_cost(g)) for g in gammas]
 
 
 def verdict_of(speedup: Estimate) -> Verdict:
@@ -190,49 +121,28 @@ def calculate(
     cost: Cost,
     gammas: Sequence[int] | None = None,
     *,
+    at: int | None = None,
     head_share: float = 0.0,
     prefill_share: float | None = None,
 ) -> Answer:
     """Everything that follows from `given` at `cost`; `gammas` are the lengths that could be had (exported).
 
-    `head_share` is what a draft step computes and reads as a share of a decode step, `prefill_share` what prefill
-    takes of a plain request's time. Lengths whose verification was not measured are not searched.
+    `at` asks about another draft length than the recorded one. `head_share` is what a draft step computes and reads
+    as a share of a decode step, `prefill_share` what prefill takes of a plain request's time. Lengths whose
+    verification was not measured are not searched.
     """
-    gamma = given.gamma
+    gamma = given.gamma if at is None else at
     wanted = sorted(set(gammas)) if gammas is not None else list(range(1, max(SEARCH_LIMIT, gamma) + 1))
     searched = [g for g in wanted if cost.covers(g)]
     round_cost = cost.round_cost(gamma)
     tau = given.length(gamma)
-    interval = scale(given.tau, 1 / round_cost)
+    interval = _gained(given, gamma, round_cost)
     best = best_of_lengths([(g, given.length(g)) for g in searched], cost)
     break_even = break_even_alpha(gamma, cost)
     readings = _readings(given, cost, searched) if given.source == "alpha" else None
-    warnings: list[str] = []
-    notes: list[str] = []
-    if readings is not None:
-        warnings += _reading_warning(given, readings)
-    if len(searched) < len(wanted):
-        notes.append(f"Lengths whose verification was not measured were not searched: {_listed(searched)} were.")
-    if best.gamma == 0:
-        read = "Read as α, no" if readings is not None else "No"
-        warnings.append(f"{read} draft length of {_listed(searched)} pays at this cost: do not draft.")
-    if break_even is None:
-        warnings.append(
-            f"A round costs {round_cost:.2f} plain steps, more than the {gamma + 1} tokens it can give: "
-            "even a perfect draft loses."
-        )
-    if best.at_search_limit and gammas is not None:
-        notes.append(f"γ = {best.gamma} is the longest that was exported; a longer one may gain more.")
-    elif best.at_search_limit:
-        notes.append(f"Longer drafts keep gaining at this cost; γ = {best.gamma} is only where the search ends.")
-    if given.marginal is not None and best.gamma > gamma:
-        warnings.append(
-            f"Nothing was recorded behind position {gamma}; the best γ = {best.gamma} is extrapolated from α."
-        )
-    if best.gamma not in (0, gamma) and isinstance(cost.verify, (int, float)):
-        notes.append("One verify cost was taken for every γ; a real one grows with the γ+1 positions verified.")
-    if given.source == "totals":
-        notes.append("The range of α is what totals leave open, without sampling error; per-round counts give both.")
+    warnings, notes = _remarks(
+        given, cost, gamma, best, readings, wanted, searched, among=gammas is not None, hopeless=break_even is None
+    )
     accepted = break_even_accepted(gamma, cost)
     return Answer(
         gamma=gamma,
@@ -256,9 +166,81 @@ def calculate(
         cost=cost,
         warnings=warnings,
         notes=notes,
+        curve=curve(given, cost, searched),
+        classes=[_of_class(part, cost, gamma, searched) for part in given.parts],
         readings=readings,
         acceptance=given.acceptance,
     )
+
+
+def _gained(given: Given, gamma: int, round_cost: float) -> Estimate:
+    """The speedup at `gamma` with the interval of τ carried through; the cost is taken as exact."""
+    if gamma == given.gamma:
+        return scale(given.tau, 1 / round_cost)
+    tau, kind = given.length(gamma), f"{given.tau.kind}_at_{gamma}"
+    low, high = given.interval(gamma) or (None, None)
+    why = None if low is not None else f"drafts of {gamma} tokens were never recorded"
+    return scale(Estimate(tau, low, high, given.tau.n, kind, why), 1 / round_cost)
+
+
+def _of_class(part: ClassPart, cost: Cost, gamma: int, searched: Sequence[int]) -> ClassAnswer:
+    best = best_of_lengths([(g, part.length(g)) for g in searched], cost)
+    tau = part.length(gamma)
+    return ClassAnswer(part.name, tau, tau / cost.round_cost(gamma), best.gamma, best.speedup)
+
+
+def _remarks(
+    given: Given,
+    cost: Cost,
+    gamma: int,
+    best: Best,
+    readings: dict[str, Reading] | None,
+    wanted: Sequence[int],
+    searched: Sequence[int],
+    *,
+    among: bool,
+    hopeless: bool,
+) -> tuple[list[str], list[str]]:
+    """Warnings and notes: where the answer stops holding, and what it rests on. `among`: lengths were named.
+
+    `hopeless`: not even α = 1 breaks even.
+    """
+    warnings = _reading_warning(given, readings) if readings is not None else []
+    notes: list[str] = []
+    if len(searched) < len(wanted):
+        notes.append(f"Lengths whose verification was not measured were not searched: {_listed(searched)} were.")
+    if best.gamma == 0:
+        read = "Read as α, no" if readings is not None else "No"
+        warnings.append(f"{read} draft length among {_listed(searched)} pays at this cost: do not draft.")
+    if hopeless:
+        warnings.append(
+            f"A round costs {cost.round_cost(gamma):.2f} plain steps, more than the {gamma + 1} tokens it can give: "
+            "even a perfect draft loses."
+        )
+    if best.at_search_limit and among:
+        notes.append(f"γ = {best.gamma} is the longest that was exported; a longer one may gain more.")
+    elif best.at_search_limit:
+        notes.append(f"Longer drafts keep gaining at this cost; γ = {best.gamma} is only where the search ends.")
+    if given.marginal is not None:
+        warnings += _beyond(given.gamma, gamma, best.gamma)
+        if gamma < given.gamma:
+            notes.append(
+                f"Recorded at γ = {given.gamma} and cut to {gamma}: approximate, shorter drafts begin elsewhere."
+            )
+    if best.gamma not in (0, gamma) and isinstance(cost.verify, (int, float)):
+        notes.append("One verify cost was taken for every γ; a real one grows with the γ+1 positions verified.")
+    if given.source == "totals":
+        notes.append("The range of α is what totals leave open, without sampling error; per-round counts give both.")
+    return warnings, notes
+
+
+def _beyond(recorded: int, asked: int, best: int) -> list[str]:
+    """What must be said of draft lengths that nobody recorded."""
+    if asked > recorded:
+        return [f"Nothing was recorded behind position {recorded}; γ = {asked} is extrapolated from α."]
+    if best > recorded:
+        return [f"Nothing was recorded behind position {recorded}; the best γ = {best} is extrapolated from α."]
+    return []
 
 
 def _listed(gammas: Sequence[int]) -> str:

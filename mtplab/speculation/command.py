@@ -11,15 +11,13 @@ from mtplab.session.text import clean_text
 from mtplab.speculation.acceptance import GAMMA_LIMIT, AcceptCounts
 from mtplab.speculation.calculator import (
     Answer,
-    Given,
     Reading,
     calculate,
-    from_alpha,
-    from_counts,
-    from_totals,
 )
+from mtplab.speculation.given import Given, from_alpha, from_counts, from_totals
 from mtplab.speculation.intervals import Estimate
-from mtplab.speculation.recorded import Recorded, SessionUnusable, read_session
+from mtplab.speculation.measured import CostPoint, measured_cost, thread_counts
+from mtplab.speculation.recorded import Recorded, SessionUnusable, costs_of_session, read_session
 from mtplab.speculation.runtime_logs import given_of, read_totals
 from mtplab.speculation.speedup import Cost, Head
 
@@ -55,6 +53,8 @@ class OneSentenceCommand(click.Command):
     "--verify-cost", metavar="R", help="Cost r of verifying γ+1 positions, or measured points 2:1.5,4:1.5,8:2.7 "
     "(positions:cost) [1, or the session's].",
 )
+@click.option("--costs-of", metavar="S", help="Take the costs of this session instead: other threads, another phone.")
+@click.option("--threads", type=int, help="Of the measured costs, those on so many threads [as the session decoded].")
 @click.option("--overhead", type=float, help="What else a round costs: cache rollback, hand-over [0].")
 @click.option("--gammas", metavar="G,…", help="Draft lengths that were exported: the best is sought among them.")
 @click.option(
@@ -80,6 +80,8 @@ def calc_command(
     log_file: TextIO | None,
     draft_cost: float | None,
     verify_cost: str | None,
+    costs_of: str | None,
+    threads: int | None,
     overhead: float | None,
     gammas: str | None,
     head_share: float,
@@ -96,9 +98,13 @@ def calc_command(
             given, notes = given_of(read_totals(log_file), _checked(gamma))
         else:
             given, notes = _given(_checked(gamma), alpha, counts, totals, recorded)
-        cost, cost_notes = _cost(draft_cost, verify_points(verify_cost), overhead, head, recorded)
-        exported = exported_lengths(gammas)
-        answer = calculate(given, cost, exported, head_share=_share(head_share), prefill_share=prefill_share)
+        measured = _measured(recorded, costs_of, threads)
+        typed = (draft_cost, verify_points(verify_cost), overhead)
+        cost, cost_notes = _cost(typed, head, measured, gamma or given.gamma, recorded is not None)
+        exported = exported_lengths(gammas) or (_had(recorded) if recorded is not None else None)
+        answer = calculate(
+            given, cost, exported, at=gamma, head_share=_share(head_share), prefill_share=prefill_share
+        )
     except SessionUnusable as error:
         raise click.ClickException(str(error)) from None
     except ValueError as error:
@@ -172,18 +178,13 @@ def _parse_counts(text: str, gamma: int) -> AcceptCounts:
 
 
 def _from_recorded(recorded: Recorded, gamma: int | None) -> tuple[Given, list[str]]:
-    notes = [f"Acceptance of configuration {recorded.configuration!r}, {len(recorded.prompts)} prompts."]
-    counts, prompts = recorded.counts, recorded.prompts
-    if gamma is not None and gamma > counts.gamma:
+    if gamma is not None and gamma > recorded.counts.gamma:
         raise ValueError(
-            f"the session drafted {counts.gamma} tokens a round and says nothing of γ = {gamma}; ask for fewer"
+            f"the session drafted {recorded.counts.gamma} tokens a round and says nothing of γ = {gamma}; "
+            "ask for fewer"
         )
-    if gamma is not None and gamma < counts.gamma:
-        notes.append(
-            f"Recorded at γ = {counts.gamma} and cut to {gamma}: approximate, shorter drafts begin elsewhere."
-        )
-        counts, prompts = counts.truncated(gamma), tuple(one.truncated(gamma) for one in prompts)
-    return from_counts(counts, prompts), notes
+    given = from_counts(recorded.counts, recorded.prompts, recorded.classes)
+    return given, [f"Acceptance of configuration {recorded.configuration!r}, {len(recorded.prompts)} prompts."]
 
 
 def verify_points(text: str | None) -> float | tuple[tuple[int, float], ...] | None:
@@ -218,24 +219,40 @@ def _share(share: float) -> float:
     return share
 
 
+def _had(recorded: Recorded) -> list[int]:
+    """The exported lengths, or those that were recorded where a session does not tell."""
+    return list(recorded.exported or range(1, recorded.counts.gamma + 1))
+
+
+Typed = tuple[float | None, float | tuple[tuple[int, float], ...] | None, float | None]
+
+
+def _measured(
+    recorded: Recorded | None, costs_of: str | None, threads: int | None
+) -> tuple[tuple[CostPoint, ...], int | None]:
+    """Measured costs and the threads to take them of: the session's own, or another's."""
+    points, own = costs_of_session(costs_of) if costs_of is not None else ((), None)
+    if costs_of is None and recorded is not None:
+        points, own = recorded.points, recorded.threads
+    if threads is not None and not any(p.threads == threads for p in points):
+        had = ", ".join(map(str, thread_counts(points))) or "none"
+        raise ValueError(f"no round cost was measured on {threads} threads, only on {had}")
+    return points, own if threads is None else threads
+
+
 def _cost(
-    draft: float | None,
-    verify: float | tuple[tuple[int, float], ...] | None,
-    extra: float | None,
-    head: Head,
-    recorded: Recorded | None,
+    typed: Typed, head: Head, measured: tuple[tuple[CostPoint, ...], int | None], gamma: int, of_session: bool
 ) -> tuple[Cost, list[str]]:
-    notes = []
-    overhead = extra or 0.0
-    if recorded is not None and draft is None and verify is None and extra is None:
-        if recorded.draft_cost is not None and recorded.verify_cost is not None:
-            # The session knows the whole draft of a round; how a head would split it is the reader's choice.
-            steps = 1 if head == "recursive" else recorded.counts.gamma
-            draft, verify, overhead = recorded.draft_cost * steps, recorded.verify_cost, recorded.overhead or 0.0
-            notes.append("Draft and verify cost are the session's own.")
-        else:
-            notes.append("The session holds no draft and verify cost; 0 and 1 were taken, the best case.")
-    return Cost(0.0 if draft is None else draft, 1.0 if verify is None else verify, head, overhead), notes
+    """What a round costs: what was typed, else what was measured, else the best case, and which of them it was."""
+    draft, verify, extra = typed
+    points, threads = measured
+    found = measured_cost(points, threads, gamma, head) if typed == (None, None, None) else None
+    if found is not None:
+        cost, notes = found
+        return cost, [f"Draft and verify cost were measured{f' on {threads} threads' if threads else ''}.", *notes]
+    assumed = of_session and typed == (None, None, None)
+    notes = ["The session holds no draft and verify cost; 0 and 1 were taken, the best case."] if assumed else []
+    return Cost(draft or 0.0, 1.0 if verify is None else verify, head, extra or 0.0), notes
 
 
 def table(answer: Answer) -> str:
@@ -257,8 +274,35 @@ def _one_reading(answer: Answer) -> list[tuple[str, ...]]:
         ("round cost", f"{answer.round_cost:.3f}", "plain decode steps"),
         ("speedup", _shown(answer.speedup_interval, ".2f", "×"), answer.verdict),
         ("best draft length", _best(answer.best_gamma, answer.best_speedup)),
+        *_by_length(answer),
+        *_by_class(answer),
         *_traffic(answer),
     ]
+
+
+def _by_length(answer: Answer) -> list[tuple[str, ...]]:
+    """The curve: every length that was looked at, the first eight of a long search."""
+    if len(answer.curve) < 2:
+        return []
+    return [
+        (f"  at γ = {p.gamma}", _spanned(p.speedup, p.low, p.high), "" if p.seen else "never recorded")
+        for p in answer.curve[:8]
+    ]
+
+
+def _by_class(answer: Answer) -> list[tuple[str, ...]]:
+    return [
+        (
+            f"  class {c.name}",
+            f"{c.speedup:.2f}×",
+            f"{c.expected_tokens:.2f} tokens a round, best: {_best(c.best_gamma, c.best_speedup)}",
+        )
+        for c in answer.classes
+    ]
+
+
+def _spanned(value: float, low: float | None, high: float | None) -> str:
+    return f"{value:.2f}×" + (f"  [{low:.2f}, {high:.2f}]" if low is not None and high is not None else "")
 
 
 def _traffic(answer: Answer) -> list[tuple[str, ...]]:

@@ -11,11 +11,16 @@ from mtplab.session.journal import SessionError
 from mtplab.session.record import DEPLOYED, ConfigurationRecord, SessionRecord
 from mtplab.session.text import clean_text
 from mtplab.speculation.acceptance import AcceptCounts, merge
+from mtplab.speculation.measured import CostPoint, cost_points, exported_lengths_of
 from mtplab.speculation.replayed import RecordedPrompt
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """What a session recorded of one configuration: pooled counts, counts of each prompt, measured costs."""
+    """What a session recorded of one configuration: pooled counts, those of each prompt and class, measured costs.
+
+    `points` are the measured costs by draft length and threads, `threads` what the session decoded with, `exported`
+    the draft lengths that its graphs have.
+    """
 
     configuration: str
     counts: AcceptCounts
@@ -24,6 +29,10 @@ class Recorded(msgspec.Struct, frozen=True):
     verify_cost: float | None
     overhead: float | None
     simulated: bool
+    classes: dict[str, AcceptCounts] = {}
+    points: tuple[CostPoint, ...] = ()
+    threads: int | None = None
+    exported: tuple[int, ...] = ()
 
 
 class SessionUnusable(ValueError):
@@ -76,6 +85,8 @@ def _recorded(record: SessionRecord) -> Recorded:
     if not found:
         raise SessionUnusable(f"{record.session} recorded no draft round; measure with MTP on first.")
     name, counts, prompts = next((f for f in found if f[0] == DEPLOYED), found[0])
+    points, threads = recorded_costs(record, counts.gamma)
+    export: dict[str, Any] = next((s.figures for s in record.stages if s.name == "export"), {})
     return Recorded(
         configuration=name,
         counts=counts,
@@ -84,7 +95,32 @@ def _recorded(record: SessionRecord) -> Recorded:
         verify_cost=_number(record.predicted.get("verify_cost")),
         overhead=_number(record.predicted.get("overhead")),
         simulated=record.simulated,
+        classes=_classes(next(c for c in record.configurations if c.name == name), counts),
+        points=points,
+        threads=threads,
+        exported=exported_lengths_of(export, points),
     )
+
+
+def recorded_costs(record: SessionRecord, gamma: int | None = None) -> tuple[tuple[CostPoint, ...], int | None]:
+    """The measured costs of a session and the threads it decoded with; `gamma` is that of its one verify graph."""
+    threads = record.policy.threads if record.policy is not None else None
+    export: dict[str, Any] = next((s.figures for s in record.stages if s.name == "export"), {})
+    only = export.get("gamma")
+    own = only if isinstance(only, int) and not isinstance(only, bool) else gamma
+    return cost_points(record.predicted, record.verdicts, own, threads), threads
+
+
+def costs_of_session(name: str) -> tuple[tuple[CostPoint, ...], int | None]:
+    """The measured costs of another session, with its thread count; refuses one that holds none."""
+    try:
+        record = archive.open_session(name).record
+    except SessionError as error:
+        raise SessionUnusable(str(error)) from None
+    points, threads = recorded_costs(record)
+    if not points:
+        raise SessionUnusable(f"{record.session} holds no measured round cost; run the stage measure or bench first.")
+    return points, threads
 
 
 def _prompts(configuration: ConfigurationRecord) -> list[AcceptCounts]:
@@ -111,6 +147,16 @@ def _pooled(configuration: ConfigurationRecord, prompts: list[AcceptCounts]) -> 
     if prompts:
         return merge(prompts)
     return AcceptCounts(tuple(configuration.counts)) if len(configuration.counts) > 1 else None
+
+
+def _classes(configuration: ConfigurationRecord, pooled: AcceptCounts) -> dict[str, AcceptCounts]:
+    """The counts of each class, where there are several and they are of the pooled draft length."""
+    classes = {
+        clean_text(name, 80): AcceptCounts(tuple(row))
+        for name, row in configuration.counts_per_class.items()
+        if len(row) == len(pooled.counts)
+    }
+    return classes if len(classes) == len(configuration.counts_per_class) > 1 else {}
 
 
 def _dicts(value: Any) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from mtplab.speculation.acceptance import GAMMA_LIMIT, AcceptCounts, merge
-from mtplab.speculation.calculator import Given, from_counts, from_length, from_ratio, from_totals
+from mtplab.speculation.given import Given, from_counts, from_length, from_ratio, from_totals
 from mtplab.speculation.intervals import wilson
 
 if sys.version_info >= (3, 11):

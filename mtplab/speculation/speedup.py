@@ -24,23 +24,26 @@ class Cost(msgspec.Struct, frozen=True):
     `draft` is c: one draft step ÷ one plain decode step. `head` says how drafts are made: "recursive" (also a
     separate drafter) pays c for each of γ drafts, "parallel" (all positions from one fused pass) pays it once.
     `verify` is r(m): the time to verify m = γ+1 positions ÷ a plain step, one number for every m or measured
-    points (m, r). `overhead` is o: sampling, cache rollback and hand-over between backends, a round.
+    points (m, r). `overhead` is o: sampling, cache rollback and hand-over between backends, a round. `drafts` are
+    measured points (γ, D(γ)) of the whole draft of a round; where they reach, they are taken instead of c.
     """
 
     draft: float = 0.0
     verify: float | tuple[tuple[int, float], ...] = 1.0
     head: Head = "recursive"
     overhead: float = 0.0
+    drafts: tuple[tuple[int, float], ...] = ()
 
     def __post_init__(self) -> None:
         points = [self.verify] if isinstance(self.verify, (int, float)) else [r for _, r in self.verify]
+        drafts = [self.draft, *(d for _, d in self.drafts)]
         if not points or not all(math.isfinite(r) and r > 0 for r in points):
             raise ValueError("a verify cost is a positive number of decode steps")
-        if not all(math.isfinite(x) and x >= 0 for x in (self.draft, self.overhead)):
+        if not all(math.isfinite(x) and x >= 0 for x in (*drafts, self.overhead)):
             raise ValueError("draft cost and overhead are finite numbers of decode steps, 0 or more")
         if min(points) < COST_FLOOR:
             raise ValueError(f"a verify cost below {COST_FLOOR:g} decode steps is too small to mean anything")
-        if max(self.draft, self.overhead, *points) > COST_CEILING:
+        if max(*drafts, self.overhead, *points) > COST_CEILING:
             raise ValueError(f"a cost above {COST_CEILING:g} decode steps is too large to mean anything")
         if self.head not in ("recursive", "parallel"):
             raise ValueError(f"a head is recursive or parallel, not {self.head}")
@@ -49,29 +52,38 @@ class Cost(msgspec.Struct, frozen=True):
         """r(positions), linear between measured points; refuses to guess outside them."""
         if isinstance(self.verify, (int, float)):
             return float(self.verify)
-        points = sorted(self.verify)
-        for (m0, r0), (m1, r1) in pairwise(points):
-            if m0 <= positions <= m1:
-                return r0 + (r1 - r0) * (positions - m0) / (m1 - m0)
-        if positions == points[0][0]:
-            return points[0][1]
-        raise ValueError(f"verifying {positions} positions was not measured (only {points[0][0]} to {points[-1][0]})")
+        found = _between(self.verify, positions)
+        if found is None:
+            points = sorted(self.verify)
+            raise ValueError(
+                f"verifying {positions} positions was not measured (only {points[0][0]} to {points[-1][0]})"
+            )
+        return found
 
     def covers(self, gamma: int) -> bool:
         """Whether verifying γ+1 positions lies within what was measured."""
-        if isinstance(self.verify, (int, float)):
-            return True
-        positions = [m for m, _ in self.verify]
-        return min(positions) <= gamma + 1 <= max(positions)
+        return isinstance(self.verify, (int, float)) or _between(self.verify, gamma + 1) is not None
 
     def draft_cost(self, gamma: int) -> float:
-        """D(γ): γ·c for a recursive head, c once for a parallel one."""
+        """D(γ): measured where it was, else γ·c for a recursive head and c once for a parallel one."""
+        measured = _between(self.drafts, gamma)
+        if measured is not None:
+            return measured
         return gamma * self.draft if self.head == "recursive" else self.draft
 
     def round_cost(self, gamma: int) -> float:
         """K(γ) = D(γ) + r(γ+1) + o, in plain decode steps."""
         _check_gamma(gamma)
         return self.draft_cost(gamma) + self.verify_cost(gamma + 1) + self.overhead
+
+
+def _between(points: Iterable[tuple[int, float]], at: int) -> float | None:
+    """The value of points (x, y) at `at`, linear between neighbours; None outside them."""
+    points = sorted(points)
+    for (x0, y0), (x1, y1) in pairwise(points):
+        if x0 <= at <= x1:
+            return y0 + (y1 - y0) * (at - x0) / (x1 - x0)
+    return points[0][1] if points and at == points[0][0] else None
 
 
 class Best(msgspec.Struct, frozen=True):

@@ -10,8 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from mtplab.speculation.acceptance import AcceptCounts
-from mtplab.speculation.calculator import calculate, curve, from_alpha, from_counts, verdict_of
+from mtplab.speculation.calculator import calculate, curve, verdict_of
 from mtplab.speculation.command import calc_command
+from mtplab.speculation.given import from_alpha, from_counts
 from mtplab.speculation.intervals import Estimate
 from mtplab.speculation.speedup import Cost
 
@@ -220,7 +221,8 @@ def test_the_verdict_follows_the_interval():
 def test_the_calculator_chooses_among_exported_lengths_only():
     answer = calculate(from_alpha(3, 0.7), Cost(draft=0.05), gammas=[1, 3])
     assert answer.best_gamma == 3
-    assert curve(from_alpha(3, 0.7), Cost(), [1, 3]) == [(1, 1.7), (3, pytest.approx(2.533))]
+    points = curve(from_alpha(3, 0.7), Cost(), [1, 3])
+    assert [(p.gamma, p.speedup) for p in points] == [(1, 1.7), (3, pytest.approx(2.533))]
 
 
 def test_measured_points_bound_the_search_and_exported_lengths_end_it():
@@ -267,3 +269,65 @@ def test_calc_loads_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+MIXED = {"templated": [2, 2, 2, 24], "chat": [40, 6, 3, 1]}
+
+
+def mixed_session(tmp_path, **more):
+    pooled = [sum(column) for column in zip(*MIXED.values(), strict=True)]
+    return session(tmp_path, [{"name": "mtp-on", "counts": pooled, "counts_per_class": MIXED}], **more)
+
+
+def test_a_mixed_load_is_answered_class_by_class_and_never_from_a_pooled_alpha(tmp_path):
+    answer = calc_json("--session", mixed_session(tmp_path), "--gamma", "1", "--verify-cost", "1.4")
+    tokens = {name: sum((j + 1) * n for j, n in enumerate(row)) for name, row in MIXED.items()}
+    first = {"templated": 28 / 30, "chat": 10 / 50}
+    rounds = sum(tokens[name] / (1 + first[name]) for name in MIXED)
+    assert answer["expected_tokens"] == pytest.approx(sum(tokens.values()) / rounds)
+    assert [(c["name"], c["best_gamma"]) for c in answer["classes"]] == [("templated", 3), ("chat", 0)]
+    people = calc("--session", mixed_session(tmp_path), "--verify-cost", "1.4").output
+    assert "class templated" in people and "best: none pays" in people
+
+
+POINTS = [
+    {"gamma": 1, "threads": 2, "draft_round_cost": 0.1, "verify_cost": 1.2, "plain_step_ms": 6.0},
+    {"gamma": 3, "threads": 2, "draft_round_cost": 0.3, "verify_cost": 1.5, "plain_step_ms": 6.0},
+    {"gamma": 3, "threads": 1, "draft_round_cost": 0.2, "verify_cost": 1.3, "plain_step_ms": 12.0},
+]  # fmt: skip
+
+
+def test_costs_are_those_of_the_length_and_the_threads_that_are_asked_about(tmp_path):
+    policy = {"threads": 2}
+    folder = mixed_session(tmp_path, predicted={"points": POINTS}, policy=policy)
+    assert calc_json("--session", folder)["round_cost"] == pytest.approx(1.8)
+    assert calc_json("--session", folder, "--gamma", "2")["round_cost"] == pytest.approx(0.2 + 1.35)
+    assert calc_json("--session", folder, "--threads", "1")["round_cost"] == pytest.approx(1.5)
+    refused = calc("--session", folder, "--threads", "4")
+    assert refused.exit_code == 1 and "only on 1, 2" in refused.output
+    assert calc_json("--gamma", "3", "--alpha", ".5", "--costs-of", folder)["round_cost"] == pytest.approx(1.8)
+
+
+def test_only_exported_lengths_are_proposed(tmp_path):
+    stages = [{"name": "export", "status": "done", "figures": {"gammas": [1, 3]}}]
+    folder = mixed_session(tmp_path, stages=stages, predicted={"points": POINTS}, policy={"threads": 2})
+    answer = calc_json("--session", folder)
+    assert [p["gamma"] for p in answer["curve"]] == [1, 3]
+    assert all(p["low"] < p["speedup"] < p["high"] for p in answer["curve"])
+
+
+def test_where_only_the_benchmark_timed_the_graphs_its_costs_are_taken_and_named(tmp_path):
+    def timed(graph, median):
+        return {"graph": graph, "requested": "cpu", "verdict": "cpu_baseline", "provisional": False,
+                "complete": True, "figures": {"inference_median_us": median}}  # fmt: skip
+
+    verdicts = [timed("backbone/decode", 1000), timed("backbone/verify", 1600), timed("head/draft", 200)]
+    answer = calc_json("--session", mixed_session(tmp_path, verdicts=verdicts, policy={"threads": 2}))
+    assert answer["round_cost"] == pytest.approx(1.8)
+    assert any("the benchmark's" in note for note in answer["notes"])
+
+
+@pytest.mark.parametrize("points", [7, [7], [{"gamma": 0}], [{"gamma": 3, "verify_cost": float(10**9)}], [{}]])
+def test_points_that_cannot_be_are_no_points(tmp_path, points):
+    answer = calc_json("--session", mixed_session(tmp_path, predicted={"points": points}))
+    assert any("best case" in note for note in answer["notes"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 import synthetic
 from synthetic import plain, view_of
@@ -13,12 +14,13 @@ from mtplab.session.archive import reduce_events
 from mtplab.session.identity import Policy
 from mtplab.session.record import record_of
 from mtplab.session.replay import Replay
+from mtplab.speculation.measured import CostPoint
 from mtplab.tui import plot, texts
 from mtplab.tui.reckoning import Numbers, measured_speedup, numbers_of, reckon
 from mtplab.tui.screens.sessions import Listed, listed_line
 from mtplab.tui.view import View, empty_view
 from mtplab.tui.widgets.bars import key_line, replay_line, tab_line
-from mtplab.tui.widgets.calculator import answer_rows
+from mtplab.tui.widgets.calculator_rows import answer_rows, class_rows, curve_content, what_if_rows
 from mtplab.tui.widgets.device import device_rows
 from mtplab.tui.widgets.heat import heat_content
 from mtplab.tui.widgets.log import banner_rows
@@ -249,7 +251,7 @@ def test_the_best_draft_length_of_a_recorded_head_is_one_that_was_observed() -> 
     answer = reckon(numbers).answer
     assert answer.best_gamma == 3
     text = plain(answer_rows(numbers, reckon(numbers), "", 76))
-    assert f"best γ≤3: 3 {answer.best_speedup:.2f}× (longer: not exported)" in text
+    assert f"best γ≤3: 3 {answer.best_speedup:.2f}× (longer: not recorded)" in text
     typed = Numbers(alpha=answer.alpha.value, gamma=3, draft_cost=0.01, verify_cost=1.05)
     assert reckon(typed).answer.best_gamma > 3
 
@@ -257,9 +259,56 @@ def test_the_best_draft_length_of_a_recorded_head_is_one_that_was_observed() -> 
 def test_a_typed_alpha_always_shows_its_other_reading() -> None:
     # The published mistake: 0.263 was accepted ÷ drafted, read as α it gave 0.93×; the right reading is 1.23×.
     numbers = Numbers(alpha=0.263, gamma=3, draft_cost=0.0, verify_cost=1.45)
-    text = plain(answer_rows(numbers, reckon(numbers), "typed by hand", 60))
-    assert "S 0.93×" in text
-    assert "read as accepted÷drafted" in text and "S 1.23×" in text
+    for width in (37, 76):
+        text = " ".join(plain(answer_rows(numbers, reckon(numbers), "typed by hand", width, None, "hand")).split())
+        assert "S 0.93× would cost" in text
+        assert "? 0.263 read as accepted÷drafted: α 0.47, τ 1.79, S 1.23× would pay, not 0.93×: which is it?" in text
+
+
+def test_accepted_over_drafted_may_be_typed_as_what_it_is() -> None:
+    numbers = Numbers(alpha=None, totals=(56, 213), gamma=3, draft_cost=0.0, verify_cost=1.45)
+    text = plain(answer_rows(numbers, reckon(numbers), "", 76, None, "hand"))
+    assert "S 1.23× would pay" in text and "accepted÷drafted 0.26" in text and "α 0.47 [0.44–0.51]" in text
+    with pytest.raises(ValueError, match="whole number of rounds"):
+        reckon(Numbers(alpha=None, totals=(56, 212), gamma=3))
+
+
+def test_an_example_claims_nothing() -> None:
+    text = plain(answer_rows(Numbers(), reckon(Numbers()), "EXAMPLE, nothing measured", 76, None, "example"))
+    assert "for these example numbers" in text
+    assert "pays" not in text.replace("would pay", "") and "× costs" not in text
+
+
+POINTS = (
+    CostPoint(1, 1, 0.1, 1.2, plain_step_ms=12.0), CostPoint(3, 1, 0.2, 1.3, plain_step_ms=12.0),
+    CostPoint(1, 2, 0.1, 1.3, plain_step_ms=6.0), CostPoint(3, 2, 0.3, 1.5, plain_step_ms=6.0),
+)  # fmt: skip
+SEVERAL = Numbers(
+    alpha=None, gamma=3, counts=(42, 8, 5, 25), classes=(("chat", (40, 6, 3, 1)), ("templated", (2, 2, 2, 24))),
+    draft_cost=None, verify_cost=None, points=POINTS, threads=2, exported=(1, 3),
+)  # fmt: skip
+
+
+def test_measured_costs_follow_length_and_threads_and_tell_what_the_others_would_give() -> None:
+    answer = reckon(SEVERAL).answer
+    assert answer.round_cost == pytest.approx(1.8)
+    for changed, cost in (({"gamma": 2}, 0.2 + 1.4), ({"threads": 1}, 1.5), ({"verify_cost": 1.0}, 1.3)):
+        assert reckon(msgspec.structs.replace(SEVERAL, **changed)).answer.round_cost == pytest.approx(cost)
+    with pytest.raises(ValueError, match="4 threads, only on 1, 2"):
+        reckon(msgspec.structs.replace(SEVERAL, threads=4))
+    rows = plain(what_if_rows(reckon(SEVERAL), 76))
+    assert f"1 thread · γ1 {reckon(SEVERAL).what_if[0].speedups[0][1]:.2f}×" in rows and "plain 83 tok/s" in rows
+    assert f"2 threads · γ1 {answer.curve[0].speedup:.2f}× · γ3 {answer.speedup:.2f}×" in rows
+
+
+def test_classes_are_answered_each_by_its_own_positions() -> None:
+    assert [(c.name, c.best_gamma) for c in reckon(SEVERAL).answer.classes] == [("chat", 0), ("templated", 3)]
+    assert "chat 0.72× (do not draft) · templated" in plain(class_rows(reckon(SEVERAL), 76))
+
+
+def test_the_curve_marks_the_current_and_the_best_length_and_those_that_were_not_exported() -> None:
+    text = curve_content(msgspec.structs.replace(SEVERAL, gamma=1), reckon(SEVERAL), 76, 14, None).plain
+    assert "●" in text and "◆" in text and "(2)" in text and "(3)" not in text
 
 
 def test_heat_curve_carries_threshold_stages_and_marks(whole: View) -> None:
