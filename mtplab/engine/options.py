@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from mtplab.engine.errors import EngineError
+from mtplab.session.configuration import POLICIES
 
 STAGES = ("freeze", "export", "align", "quantise", "acceptance", "push", "bench", "measure", "conclude")
 MEASURING = ("bench", "measure", "conclude")
+OPTIONAL = ("bench",)
 ACCELERATORS = ("cpu", "gpu", "npu")
 GPU_PRECISIONS = ("fp16", "fp32")
 HEADS = ("token_conditioned", "recurrent_residual")
@@ -25,6 +28,9 @@ BOUNDS = (
     ("bench_rounds", 1, 100),
     ("cooldown_timeout_s", 0, 3600),
     ("skin_limit_c", 20, 60),
+    ("temperature", 0, 5),
+    ("seed", 0, 2**31 - 1),
+    ("reconnect_s", 0, 3600),
 )
 _PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -33,6 +39,9 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     """One pipeline run. `from_stage` runs that stage and those after it again even where they are cached.
 
     `prepare` names the settings of the phone that a measurement borrows (see `device/prepare.py`).
+    Beside plain decoding and `gamma` the measurement takes every length of `measure_gammas`, the adaptive `policies`,
+    and the head on `head_threads` and `head_backends`; `reconnect_s` is how long a pulled cable is waited for, `skip`
+    names stages of OPTIONAL that are left out.
     The bench asks each of `accelerators` in `bench_rounds` turns; `benchmark_binary` is a file of this host.
     """
 
@@ -61,6 +70,15 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     cooldown_timeout_s: float = 60.0
     prepare: str = "bench"
     prepare_required: bool = False
+    measure_gammas: tuple[int, ...] = ()
+    policies: tuple[str, ...] = ()
+    head_threads: tuple[int, ...] = ()
+    head_backends: tuple[str, ...] = ()
+    temperature: float = 0.0
+    top_k: int | None = None
+    seed: int = 0
+    reconnect_s: float = 60.0
+    skip: tuple[str, ...] = ()
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,3 +126,37 @@ def check_bench(options: RunOptions) -> None:
         raise EngineError(f"A core mask is a hexadecimal number such as f0, not {options.core_mask!r}.", 1)
     if options.benchmark_binary is not None and not Path(options.benchmark_binary).is_file():
         raise EngineError(f"There is no file {options.benchmark_binary!r}: name a benchmark_model for Android.", 1)
+
+
+def check_measure(options: RunOptions, exported: Sequence[int]) -> None:
+    """Refuse what the measurement cannot be asked, `exported` being the draft lengths; EngineError, exit code 1."""
+    lengths = ", ".join(map(str, exported))
+    unknown = sorted({options.gamma, *options.measure_gammas} - set(exported))
+    if unknown:
+        raise EngineError(f"γ = {', '.join(map(str, unknown))} is not exported, only {lengths}; see --gammas.", 1)
+    for name in options.policies:
+        if name not in POLICIES:
+            raise EngineError(f"There is no drafting policy {name!r}: {', '.join(POLICIES)}.", 1)
+    if any(not 1 <= threads <= 16 for threads in options.head_threads):
+        raise EngineError("The head's threads must lie in 1…16.", 1)
+    for name in options.head_backends:
+        if name not in ACCELERATORS:
+            raise EngineError(f"There is no backend {name!r}: {', '.join(ACCELERATORS)}.", 1)
+    if options.top_k is not None and not (options.temperature > 0 and options.top_k >= 1):
+        raise EngineError("--top-k takes 1 or more, and only with a --temperature above 0.", 1)
+    for name in options.skip:
+        if name not in OPTIONAL:
+            raise EngineError(f"The stage {name!r} cannot be left out; only {', '.join(OPTIONAL)} can.", 1)
+
+
+def numbers_of(text: str | None, what: str) -> tuple[int, ...]:
+    """Whole numbers out of `1,2,4`; EngineError with exit code 1 for anything else."""
+    try:
+        return tuple(int(part) for part in text.split(",") if part.strip()) if text else ()
+    except ValueError:
+        raise EngineError(f"{what} takes whole numbers such as 1,2,4, not {text!r}.", 1) from None
+
+
+def names_in(text: str | None) -> tuple[str, ...]:
+    """Names out of `a,b`."""
+    return tuple(part.strip() for part in text.split(",") if part.strip()) if text else ()

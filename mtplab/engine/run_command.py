@@ -12,7 +12,15 @@ from typing import Any
 import click
 
 from mtplab.engine.errors import EngineError
-from mtplab.engine.options import GPU_PRECISIONS, STAGES, EngineOptions, RunOptions, check_scenario
+from mtplab.engine.options import (
+    GPU_PRECISIONS,
+    STAGES,
+    EngineOptions,
+    RunOptions,
+    check_scenario,
+    names_in,
+    numbers_of,
+)
 from mtplab.session import events as ev
 from mtplab.session.events import Event
 from mtplab.session.text import clean_text
@@ -121,8 +129,20 @@ class Narrator:
               help="Settings borrowed from the phone while it is measured: stay_awake, screen, brightness_mode, "
               "brightness, battery_saver, airplane_mode.")  # fmt: skip
 @click.option("--prepare-required", is_flag=True, help="Measure nothing where one of them cannot be set.")
+@click.option("--measure-gammas", metavar="G,…",
+              help="Measure these exported draft lengths, too, interleaved with the others.")  # fmt: skip
+@click.option("--policies", metavar="additive,tiers",
+              help="Measure these adaptive draft lengths beside every exported one.")  # fmt: skip
+@click.option("--head-threads", metavar="N,…", help="Measure with the head on this many threads, too.")
+@click.option("--head-backends", metavar="cpu,gpu,npu", help="Measure with the head on this backend, too.")
+@click.option("--temperature", default=0.0, show_default=True, type=click.FloatRange(0, 5),
+              help="0 is greedy; above, outputs are sampled and drafting keeps their distribution.")  # fmt: skip
+@click.option("--top-k", type=click.IntRange(1), help="Sample among the K most likely tokens only.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of sampling; rounds count it up.")
+@click.option("--reconnect", "reconnect_s", default=60.0, show_default=True, type=click.FloatRange(0, 3600),
+              help="Seconds to wait for a phone whose cable was lost in a round.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON value on stdout, nothing else.")
-def run_command(as_json: bool, cool_down: float, accelerators: str, **given: Any) -> int:
+def run_command(as_json: bool, cool_down: float, **given: Any) -> int:
     """Freeze, export, align, quantise, push, bench, measure and conclude; leaves a session.
 
     Exit codes: 0 fine; 1 usage; 2 not ready; 3 the requested accelerator did not (fully) run; 4 failed or crashed;
@@ -139,8 +159,11 @@ def run_command(as_json: bool, cool_down: float, accelerators: str, **given: Any
     options = EngineOptions(**engine_given)
     try:
         check_scenario(options.standin)
-        asked = tuple(part.strip() for part in accelerators.split(",") if part.strip())
-        wanted = RunOptions(cooldown_timeout_s=cool_down, accelerators=asked, **given)
+        for name in ("accelerators", "policies", "head_backends"):
+            given[name] = names_in(given[name])
+        for name in ("measure_gammas", "head_threads"):
+            given[name] = numbers_of(given[name], f"--{name.replace('_', '-')}")
+        wanted = RunOptions(cooldown_timeout_s=cool_down, **given)
         check_run(wanted)
         engine = Engine(options, listen=Narrator())
         began = time.monotonic()

@@ -19,8 +19,9 @@ from mtplab.device.prepare import names_of
 from mtplab.engine.care import PhoneCare
 from mtplab.engine.core import Recorder
 from mtplab.engine.errors import EngineError
-from mtplab.engine.options import BOUNDS, HEADS, MEASURING, STAGES, RunOptions, check_bench
+from mtplab.engine.options import BOUNDS, HEADS, MEASURING, STAGES, RunOptions, check_bench, check_measure
 from mtplab.engine.phone import Phone
+from mtplab.measure.plan import DEPLOYED, PLAIN, plan
 from mtplab.model.prompts import load_prompts
 from mtplab.pipeline.cache import Store
 from mtplab.pipeline.device_stage import DeviceContext, Outcome, StageCancelled
@@ -37,6 +38,7 @@ from mtplab.pipeline.stage import (
 )
 from mtplab.session import events as ev
 from mtplab.session import paths
+from mtplab.session.configuration import Configuration
 from mtplab.session.identity import Policy
 from mtplab.session.state import standing
 from mtplab.session.text import clean_text
@@ -53,7 +55,7 @@ def stages_of(options: RunOptions) -> list[str]:
     first = STAGES.index(options.from_stage) if options.from_stage else 0
     if first > last:
         raise EngineError(f"The run would begin at {options.from_stage}, after its end at {options.to_stage}.", 1)
-    return list(STAGES[: last + 1])
+    return [name for name in STAGES[: last + 1] if name not in options.skip]
 
 
 def check_run(options: RunOptions) -> tuple[list[str], RunParameters]:
@@ -73,8 +75,11 @@ def check_run(options: RunOptions) -> tuple[list[str], RunParameters]:
         raise EngineError(str(error), 1) from None
     check_bench(options)
     prompts = _refused(lambda: load_prompts(options.prompts))
+    check_measure(options, exported_lengths(options))
     policy = Policy(
-        temperature=0.0,
+        temperature=options.temperature,
+        top_k=options.top_k if options.temperature else 1,
+        seed=options.seed,
         draft_length=f"fixed:{options.gamma}",
         output_limit=options.output_limit,
         prompt_set=options.prompts,
@@ -100,6 +105,24 @@ def _told(parameters: RunParameters) -> str:
     return f"{backbone} (backbone and head)" if backbone == head else f"{backbone} (backbone), {head} (head)"
 
 
+def exported_lengths(options: RunOptions) -> tuple[int, ...]:
+    """The draft lengths that a run exports, ascending."""
+    return (options.gamma,)
+
+
+def planned(options: RunOptions, policy: Policy) -> list[Configuration]:
+    """What the measure stage measures: all exported lengths where an adaptive policy is to choose among them."""
+    gammas = options.measure_gammas or (exported_lengths(options) if options.policies else ())
+    return plan(
+        policy,
+        options.gamma,
+        gammas=gammas,
+        policies=options.policies,
+        head_threads=options.head_threads,
+        head_backends=options.head_backends,
+    )
+
+
 class PipelineRun:
     """A run in a thread of its own."""
 
@@ -111,6 +134,7 @@ class PipelineRun:
         self._cancel = threading.Event()
         self._results: dict[str, StageResult] = {}
         self._thread: threading.Thread | None = None
+        self._prepared = False
         self._stages, self._parameters = check_run(options)
         self._store = _refused(lambda: Store(paths.cache_dir() / "stages"))
         self._context = DeviceContext(
@@ -123,6 +147,9 @@ class PipelineRun:
             simulated=phone.simulated,
             token_runner=phone.token_runner,
             options=options,
+            policy=self._parameters.policy,
+            configurations=planned(options, self._parameters.policy),
+            essential=frozenset((PLAIN, DEPLOYED)),
         )
 
     # -- control ------------------------------------------------------------
@@ -250,6 +277,7 @@ class PipelineRun:
             self._prepare()
             outcome = bench.run(context)
         elif name == "measure":
+            self._prepare()
             outcome = measure.run(context)
         else:
             self._recorder.settle()
@@ -259,8 +287,10 @@ class PipelineRun:
         return self._status(name, outcome), time.monotonic() - began, None
 
     def _prepare(self) -> None:
-        """Set the phone up for everything that is measured from here on; put back at the end of the run."""
-        options = self.options
+        """Set the phone up for everything that is measured from here on, once; put back at the end of the run."""
+        if self._prepared:
+            return
+        self._prepared, options = True, self.options
         try:
             told = self._care.prepare(options.prepare)
         except DeviceError as problem:

@@ -22,11 +22,12 @@ from mtplab.measure.figures import (
 from mtplab.measure.predict import Prediction, predict
 from mtplab.measure.rounds import MIN_ROUNDS, cold_rounds
 from mtplab.session.events import Figure, RoundMeasured
-from mtplab.speculation.intervals import DEFAULT_SEED, Estimate, percentile_interval, resample_weights, unknown
+from mtplab.speculation.intervals import Estimate, drift, percentile_interval, resample_weights, unknown
 
 Says = Literal["pays", "breaks even", "costs", "unknown"]
 EQUAL_WITHIN = 0.02  # a difference nobody would feel: an interval inside ± this is break-even
 MIN_PROMPTS = 3
+ALL = "all classes"
 NAMES = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "tokens_per_s": "throughput", "alpha": "acceptance α"}
 
 
@@ -86,25 +87,26 @@ def paired_speedup(plain: Sequence[PromptFigures], mtp: Sequence[PromptFigures],
     """How many times faster MTP is by `figure`, paired by prompt, bootstrapped over prompts and over rounds.
 
     Each prompt gives the ratio of its medians over rounds (times inverted); the value is their geometric mean,
-    which is the same whichever side one divides by. The 95 % interval draws prompts and, independently, rounds
-    (interleaved neighbours paired), so that a machine that drifts between rounds widens it. `n` is the number of
-    prompts measured on both sides.
+    which is the same whichever side one divides by. The 95 % interval draws prompts (within their classes) and,
+    independently, rounds (interleaved neighbours paired), so that a machine that drifts between rounds widens it.
+    `n` is the number of prompts measured on both sides.
     """
     left, right = by_prompt(plain), by_prompt(mtp)
-    logs, by_round = [], []
+    logs, by_round, classes = [], [], []
     for prompt in sorted(left.keys() & right.keys()):
         off, on = prompt_median(left[prompt], figure), prompt_median(right[prompt], figure)
         if off and on:
             sign = 1 if figure == "tokens_per_s" else -1
             logs.append(sign * math.log(on / off))
             by_round.append([sign * r for r in _round_ratios(left[prompt], right[prompt], figure)])
+            classes.append(left[prompt][0].klass)
     if not logs:
         return unknown(kind, f"no prompt has {figure} both with MTP on and off")
     ratios = np.asarray(logs)
     value = float(np.exp(ratios.mean()))
     if len(logs) < 2:
         return Estimate(value, None, None, 1, kind, "one prompt alone gives no interval")
-    spread = resample_weights(len(logs)) @ ratios / len(logs) + _drift(by_round)
+    spread = resample_weights(len(logs), strata=classes) @ ratios / len(logs) + drift(by_round)
     low, high = percentile_interval(np.exp(spread))
     return Estimate(value, min(low, value), max(high, value), len(logs), kind)
 
@@ -113,16 +115,6 @@ def _round_ratios(off: Sequence[PromptFigures], on: Sequence[PromptFigures], fig
     """log(on ÷ off) of a prompt in each pair of neighbouring rounds."""
     pairs = ((getattr(a, figure), getattr(b, figure)) for a, b in zip(off, on, strict=False))
     return [math.log(b / a) for a, b in pairs if a and b]
-
-
-def _drift(by_round: Sequence[Sequence[float]]) -> np.ndarray | float:
-    """What drawing the rounds anew adds to the mean log ratio, in each resample; 0 where rounds cannot be paired."""
-    rounds = min(map(len, by_round), default=0)
-    if rounds < 2:
-        return 0.0
-    per_round = np.asarray([row[:rounds] for row in by_round]).mean(axis=0)
-    drawn = resample_weights(rounds, seed=DEFAULT_SEED + 1) @ per_round / rounds
-    return np.asarray(drawn - per_round.mean())
 
 
 def judge_speedup(speedup: Estimate, rounds: int) -> tuple[Says, str]:
@@ -149,11 +141,13 @@ def conclude(
     exactness: Exactness | None = None,
     metadata_missing: Sequence[str] = (),
     ran_on: str | None = None,
+    sampled: bool = False,
 ) -> Conclusion:
     """Figures, scenarios and the conclusion from the rounds with MTP off (`plain`) and on (`mtp`).
 
     `metadata_missing` are the metadata the record lacks (`Identity.missing()`): it is concluded, but says so.
-    `ran_on` names what the rounds ran on ("CPU, 2 threads"): a bench of the GPU says nothing about them.
+    `ran_on` names what the rounds ran on ("CPU, 2 threads"): a bench of the GPU says nothing about them. Outputs that
+    were `sampled` cannot be compared token by token.
     """
     off_rounds, off_remark = cold_rounds([(r.marks, r) for r in plain])
     on_rounds, on_remark = cold_rounds([(r.marks, r) for r in mtp])
@@ -164,7 +158,7 @@ def conclude(
     off_figures = configuration_figures([r.prompts for r in off_rounds], mtp=False)
     on_figures = configuration_figures([r.prompts for r in on_rounds], mtp=True)
     missing = _missing(off_figures.figures, on_figures.figures)
-    scenarios = tuple(_scenario(k, off, on, rounds) for k in sorted({p.klass for p in off + on}))
+    scenarios = tuple(scenario(k, off, on, rounds) for k in sorted({p.klass for p in off + on}))
     hot_only = any(r.marks for r in (*off_rounds, *on_rounds))
     return Conclusion(
         text=_text(
@@ -175,6 +169,7 @@ def conclude(
             hot_only=hot_only,
             metadata_missing=metadata_missing,
             ran_on=ran_on,
+            sampled=sampled,
         ),
         scenarios=scenarios,
         predicted=predict(off, on),
@@ -186,8 +181,9 @@ def conclude(
     )
 
 
-def _scenario(klass: str, off: Sequence[PromptFigures], on: Sequence[PromptFigures], rounds: int) -> Scenario:
-    ours, theirs = [p for p in off if p.klass == klass], [p for p in on if p.klass == klass]
+def scenario(klass: str, off: Sequence[PromptFigures], on: Sequence[PromptFigures], rounds: int) -> Scenario:
+    """What one class of prompts says of `on` against `off`; ALL pools them."""
+    ours, theirs = ([p for p in side if klass in (p.klass, ALL)] for side in (off, on))
     speedup = paired_speedup(ours, theirs, "tokens_per_s", "paired_bootstrap")
     predicted = predict(ours, theirs)
     says, why = judge_speedup(speedup, rounds)
@@ -215,6 +211,7 @@ def _text(
     hot_only: bool,
     metadata_missing: Sequence[str],
     ran_on: str | None,
+    sampled: bool,
 ) -> str:
     prefix = "SIMULATED: " if simulated else ""
     if missing:
@@ -233,7 +230,9 @@ def _text(
         text = f"{where} {'; '.join(parts)}."
     if hot_only:
         text += " Only hot or otherwise marked rounds exist, so this says nothing of a cold phone."
-    if exactness is None:
+    if exactness is None and sampled:
+        text += " Outputs were sampled: drafting keeps their distribution, not their tokens."
+    elif exactness is None:
         text += " Whether drafting left the output unchanged was not checked."
     if metadata_missing:
         text += f" The record is incomplete ({', '.join(metadata_missing)} unknown) and cannot be compared."

@@ -14,11 +14,10 @@ from mtplab.session.events import Figure
 from mtplab.speculation.acceptance import (
     AcceptCounts,
     alpha_from_totals,
-    bootstrap_by_prompt,
     merge,
     rounds_from_totals,
 )
-from mtplab.speculation.intervals import Estimate, bootstrap_median
+from mtplab.speculation.intervals import Estimate, bootstrap_median, bootstrap_statistic
 
 Evidence = Literal["totals", "stamps", "rounds"]
 FOUR = ("ttft_ms", "tpot_ms", "tokens_per_s", "alpha")
@@ -33,7 +32,9 @@ class PromptFigures(msgspec.Struct, frozen=True, kw_only=True, rename={"klass": 
     `ttft_ms` counts from the request to the first token, `tpot_ms` is the mean time a token after the first,
     `tokens_per_s` is output tokens ÷ (end − request). `decode_us` runs from the first token to the last.
     `stamps_us` are the tokens' times after the request. `plain_steps` are tokens behind the first that no draft
-    round made. `evidence` is the best level this prompt has.
+    round made. Where rounds drafted different lengths (an adaptive policy), `gamma` is None and `gammas` holds the
+    length of each. `handover_us` is the part of draft and verify times that passed data between backbone and head.
+    `evidence` is the best level this prompt has.
     """
 
     prompt: str
@@ -54,6 +55,14 @@ class PromptFigures(msgspec.Struct, frozen=True, kw_only=True, rename={"klass": 
     stamps_us: list[int]
     evidence: Evidence
     reasons: dict[str, str]
+    gammas: list[int] = []
+    handover_us: int | None = None
+
+    @property
+    def drafts(self) -> list[tuple[int, int]]:
+        """(drafted, accepted) of each of its rounds."""
+        gammas = self.gammas or [self.gamma or 0] * len(self.accepts)
+        return list(zip(gammas, self.accepts, strict=True))
 
     @property
     def counts(self) -> AcceptCounts | None:
@@ -75,16 +84,13 @@ def prompt_figures(run: PromptRun) -> PromptFigures:
     """Figures of one prompt. A prompt with a problem keeps its name and gives no figure."""
     reasons: dict[str, str] = {}
     stamps = [t.t_ns - run.begin_ns for t in run.tokens]
-    gammas = {r.gamma for r in run.rounds}
-    gamma = gammas.pop() if len(gammas) == 1 else None
-    if run.problem is not None:
-        reasons = dict.fromkeys(FOUR, f"the records of this prompt cannot be trusted: {run.problem}")
-        gamma = None
-    elif gammas:
-        reasons["alpha"] = "its rounds drafted different lengths"
-    elif gamma is None:
-        reasons["alpha"] = NO_ROUND
     trusted = run.problem is None
+    rounds = run.rounds if trusted else ()
+    gammas = {r.gamma for r in rounds}
+    if not trusted:
+        reasons = dict.fromkeys(FOUR, f"the records of this prompt cannot be trusted: {run.problem}")
+    elif not gammas:
+        reasons["alpha"] = NO_ROUND
     return PromptFigures(
         prompt=run.prompt,
         klass=run.klass,
@@ -95,15 +101,17 @@ def prompt_figures(run: PromptRun) -> PromptFigures:
         tpot_ms=_tpot_ms(stamps, reasons) if trusted else None,
         tokens_per_s=_tokens_per_s(run, reasons) if trusted else None,
         decode_us=(stamps[-1] - stamps[0]) // 1000 if trusted and len(stamps) > 1 else None,
-        gamma=gamma,
-        accepts=[r.accepted for r in run.rounds] if gamma else [],
-        ranks=[list(r.ranks) for r in run.rounds] if gamma else [],
+        gamma=gammas.copy().pop() if len(gammas) == 1 else None,
+        accepts=[r.accepted for r in rounds],
+        ranks=[list(r.ranks) for r in rounds],
         plain_steps=sum(t.round is None for t in run.tokens[1:]),
         draft_us=_total_us(r.draft_ns for r in run.rounds),
         verify_us=_total_us(r.verify_ns for r in run.rounds),
         stamps_us=[s // 1000 for s in stamps],
         evidence="rounds" if run.rounds else "stamps",
         reasons=reasons,
+        gammas=[r.gamma for r in rounds] if len(gammas) > 1 else [],
+        handover_us=_total_us(r.handover_ns for r in run.rounds),
     )
 
 
@@ -145,7 +153,8 @@ def configuration_figures(rounds: Sequence[Sequence[PromptFigures]], *, mtp: boo
     """Figures of one configuration from the prompts of each of its rounds (cold ones, as the caller chose).
 
     A value is the median over prompts of each prompt's median over rounds; its interval is bootstrapped over
-    prompts, `n` of them: repeats of a prompt make its own value steadier but are no further evidence.
+    prompts, `n` of them: repeats of a prompt make its own value steadier but are no further evidence. What pools
+    classes is resampled within each class.
     """
     everything = [p for prompts in rounds for p in prompts]
     classes = sorted({p.klass for p in everything})
@@ -163,8 +172,10 @@ def configuration_figures(rounds: Sequence[Sequence[PromptFigures]], *, mtp: boo
 
 def _pooled(prompts: Sequence[PromptFigures]) -> AcceptCounts | None:
     """All accept counts together, None without any or of mixed draft lengths."""
-    counts = [c for p in prompts if (c := p.counts)]
-    return merge(counts) if len({c.gamma for c in counts}) == 1 else None
+    drafting = [p for p in prompts if p.accepts]
+    counts = [c for p in drafting if (c := p.counts)]
+    whole = len(counts) == len(drafting)  # else some prompts' rounds were of different lengths
+    return merge(counts) if whole and len({c.gamma for c in counts}) == 1 else None
 
 
 def by_prompt(prompts: Iterable[PromptFigures]) -> dict[str, list[PromptFigures]]:
@@ -185,32 +196,56 @@ def _figures(prompts: Sequence[PromptFigures], *, mtp: bool) -> dict[str, Figure
     groups = by_prompt(prompts)
     figures: dict[str, Figure] = {}
     for name, unit in UNITS.items():
-        values = [v for repeats in groups.values() if (v := prompt_median(repeats, name)) is not None]
+        known = [(v, r[0].klass) for r in groups.values() if (v := prompt_median(r, name)) is not None]
+        values, classes = [v for v, _ in known], [klass for _, klass in known]
         reason = _why(prompts, name)
-        figures[name] = _figure(bootstrap_median(values, "median"), unit, "stamps", reason)
+        figures[name] = _figure(bootstrap_median(values, "median", strata=classes), unit, "stamps", reason)
     figures |= acceptance_figures(prompts, mtp=mtp)
     figures["n"] = Figure(value=float(len(groups)), unit="prompts")
     return figures
 
 
 def acceptance_figures(prompts: Sequence[PromptFigures], *, mtp: bool) -> dict[str, Figure]:
-    """α, γ, accepted ÷ drafted and mean acceptance length, each under its own name."""
+    """α, γ, accepted ÷ drafted and mean acceptance length, each under its own name.
+
+    α is the maximum likelihood A/(A+R), which holds for rounds of different lengths, too.
+    """
     names = ("alpha", "accepted_ratio", "mean_acceptance_length", "gamma")
     if not mtp:
         return {name: Figure(value=None, reason=MTP_OFF) for name in names}
-    per_prompt = {k: [c for p in v if (c := p.counts)] for k, v in by_prompt(prompts).items()}
-    gammas = {c.gamma for counts in per_prompt.values() for c in counts}
-    if len(gammas) != 1:
-        reason = "rounds drafted different lengths" if gammas else NO_ROUND
-        return {name: Figure(value=None, reason=reason) for name in names}
-    counts = [merge(c) for c in per_prompt.values() if c]
-    quantities = ("alpha_mle", "ratio", "mean_acceptance_length")
+    drafting = [repeats for repeats in by_prompt(prompts).values() if any(p.accepts for p in repeats)]
+    if not drafting:
+        return {name: Figure(value=None, reason=NO_ROUND) for name in names}
+    rows = [_accept_sums(repeats) for repeats in drafting]
+    classes = [repeats[0].klass for repeats in drafting]
     figures = {
-        name: _figure(bootstrap_by_prompt(counts, quantity), "", "rounds", None)
-        for name, quantity in zip(names, quantities, strict=False)
+        name: _figure(bootstrap_statistic(rows, of, f"{name}_by_prompt", strata=classes), "", "rounds", None)
+        for name, of in _ACCEPTANCE.items()
     }
-    figures["gamma"] = Figure(value=float(gammas.pop()), n=len(counts), evidence="rounds")
-    return figures
+    return figures | {"gamma": _gamma_figure({g for r in drafting for p in r for g, _ in p.drafts}, rows)}
+
+
+def _accept_sums(repeats: Sequence[PromptFigures]) -> tuple[int, int, int, int]:
+    """Accepted, rounds with a rejection, rounds, drafted: of all repeats of one prompt."""
+    drafts = [one for p in repeats for one in p.drafts]
+    accepted, drafted = sum(a for _, a in drafts), sum(g for g, _ in drafts)
+    return accepted, sum(a < g for g, a in drafts), len(drafts), drafted
+
+
+_ACCEPTANCE: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "alpha": lambda sums: sums[..., 0] / (sums[..., 0] + sums[..., 1]),
+    "accepted_ratio": lambda sums: sums[..., 0] / sums[..., 3],
+    "mean_acceptance_length": lambda sums: 1 + sums[..., 0] / sums[..., 2],
+}
+
+
+def _gamma_figure(gammas: set[int], rows: Sequence[tuple[int, int, int, int]]) -> Figure:
+    """The draft length; one that changes from round to round is no number, but has a mean."""
+    if len(gammas) == 1:
+        return Figure(value=float(gammas.pop()), n=len(rows), evidence="rounds")
+    mean = sum(row[3] for row in rows) / sum(row[2] for row in rows)
+    reason = f"rounds drafted {min(gammas)} to {max(gammas)} tokens, {mean:.2f} on average"
+    return Figure(value=None, evidence="rounds", reason=reason)
 
 
 def _figure(estimate: Estimate, unit: str, evidence: Evidence, reason: str | None) -> Figure:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,9 @@ from typing import Any
 from mtplab.device.link import Link, Stream
 from mtplab.device.memory import explain_kill
 from mtplab.pipeline.job import StageFailed
+from mtplab.session.configuration import Configuration
 from mtplab.session.events import Event, Heat, Message, PitfallFound, StageProgress
+from mtplab.session.identity import Policy
 
 
 class StageCancelled(Exception):
@@ -65,6 +67,13 @@ class DeviceContext:
     """Figures of the stages that ran before, by stage."""
     measured: dict[str, Any] = field(default_factory=dict)
     """What the measure stage leaves for the conclusion."""
+    policy: Policy = field(default_factory=Policy)
+    configurations: Sequence[Configuration] = ()
+    """What the measure stage measures, in the order of a round."""
+    essential: frozenset[str] = frozenset()
+    """Names of the configurations without which the run has nothing to say."""
+    earlier: Sequence[Any] = ()
+    """Rounds (`stages.measure.Measured`) that an interrupted run of the same plan has measured already."""
 
     def check_cancelled(self) -> None:
         """Raise StageCancelled where the run was cancelled."""

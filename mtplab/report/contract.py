@@ -60,10 +60,17 @@ def figures_of(configuration: ConfigurationRecord | None, record: SessionRecord)
     }
     if configuration is not None:
         figures.update({name: msgspec.to_builtins(f) for name, f in configuration.figures.items()})
-    figures["gamma"] = record.identity.gamma
+    figures["gamma"] = _gamma(configuration, record)
     ttft = figures["ttft_ms"]
     figures["n"] = ttft.get("n") if isinstance(ttft, dict) else None
     return figures
+
+
+def _gamma(configuration: ConfigurationRecord | None, record: SessionRecord) -> int | None:
+    """The draft length a configuration ran at; None where it drafted nothing or chose it round by round."""
+    if configuration is None or configuration.setting is None or configuration.name == DEPLOYED:
+        return record.identity.gamma
+    return configuration.setting.gamma
 
 
 def run_contract(record: SessionRecord, path: Path) -> dict[str, Any]:
@@ -82,6 +89,9 @@ def run_contract(record: SessionRecord, path: Path) -> dict[str, Any]:
             {
                 "name": c.name,
                 "figures": figures_of(c, record),
+                "setting": msgspec.to_builtins(c.setting),
+                "advice": c.advice,
+                "reason": c.reason,
                 "rounds": len(c.rounds),
                 "cold_rounds": cold_rounds(c),
                 "marks": sorted({str(mark) for r in c.rounds for mark in r.get("marks") or []}),
@@ -96,6 +106,8 @@ def run_contract(record: SessionRecord, path: Path) -> dict[str, Any]:
         "scenarios": record.scenarios,
         "exactness": record.exactness,
         "predicted": record.predicted,
+        "comparisons": record.comparisons,
+        "adaptive": record.adaptive,
         "pitfalls": record.pitfalls,
         "artefacts": record.artefacts,
     }

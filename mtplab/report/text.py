@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from mtplab.report.comparisons import comparison_lines
 from mtplab.report.contract import cold_rounds, counted, worst_verdict
 from mtplab.session.events import Figure
 from mtplab.session.record import ConfigurationRecord, SessionRecord, StageRecord, VerdictRecord
@@ -100,7 +101,7 @@ def identity_lines(record: SessionRecord) -> list[str]:
         f" OS           {known(identity.os_version)}",
         f" AICore       {known(identity.aicore_version)}",
         f" quantisation {known(identity.quantisation)}",
-        f" γ, T         {known(identity.gamma)}, {known(identity.temperature)}",
+        f" γ, T         {known(identity.gamma or identity.draft_length)}, {known(identity.temperature)}",
     ]
     if record.identity_missing:
         lines.append(f" INCOMPLETE: {', '.join(record.identity_missing)} unknown; these figures cannot be compared")
@@ -112,12 +113,18 @@ def configuration_lines(configurations: Iterable[ConfigurationRecord]) -> list[s
     lines = []
     for configuration in configurations:
         rounds, cold = len(configuration.rounds), cold_rounds(configuration)
+        if configuration.reason:
+            lines.append(f" {configuration.name}  NOT MEASURED: {clean_text(configuration.reason, 300)}")
+            continue
         of = f"{rounds} rounds" if cold == rounds else f"{cold} cold of {rounds} rounds"
         hot = "  HOT OR MARKED: no cold round exists" if rounds and not cold else ""
-        lines.append(f" {configuration.name}  ({of}){hot}")
+        setting = f"  {configuration.setting.text()}" if configuration.setting else ""
+        lines.append(f" {configuration.name}  ({of}){setting}{hot}")
         for key, label, unit in _LABELS:
             if key in configuration.figures:
                 lines.append(f"   {label:<11} {figure_text(configuration.figures[key], unit)}")
+        if configuration.advice:
+            lines.append(f"   {'rounds':<11} {configuration.advice}")
     return lines
 
 
@@ -151,7 +158,7 @@ def session_text(record: SessionRecord, path: Path | None = None, notes: Sequenc
             lines += [verdict_line(verdict), *finding_lines(verdict)]
         lines.append("")
     if record.configurations:
-        gamma = record.identity.gamma
+        gamma = record.identity.gamma if record.identity.gamma is not None else record.identity.draft_length
         policy = record.policy
         ran_on = f"on {policy.backend.upper()} with {policy.threads} threads" if policy else "backend unknown"
         shown = gamma if gamma is not None else "unknown"
@@ -161,6 +168,7 @@ def session_text(record: SessionRecord, path: Path | None = None, notes: Sequenc
         lines += ["Figures: none were measured", ""]
     if record.scenarios:
         lines += ["Scenarios", *[_scenario_line(s) for s in record.scenarios], ""]
+    lines += comparison_lines(record)
     if record.pitfalls:
         lines += ["Pitfalls", *[f" ! {p['text']} ({p['evidence']})" for p in record.pitfalls], ""]
     if record.outcome_reason:

@@ -6,6 +6,7 @@ from typing import Any, Literal, Union
 
 import msgspec
 
+from mtplab.session.configuration import Configuration
 from mtplab.session.identity import Identity, Policy
 
 SCHEMA = 1
@@ -256,7 +257,9 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
 class RoundMeasured(Event, frozen=True, kw_only=True, tag="round"):
     """One round of one configuration: heat around it, marks, and what each prompt gave (R15, R16).
 
-    `waited_s` is how long the cool-down gate held it back.
+    `waited_s` is how long the cool-down gate held it back. `init_ms` is what compiling the graphs took and
+    `first_runs_ms` what their first runs did: neither is in a figure. `reason` says why a round is not whole;
+    `resumed_from` names the session of an interrupted experiment in which it was measured.
     """
 
     configuration: str
@@ -268,25 +271,41 @@ class RoundMeasured(Event, frozen=True, kw_only=True, tag="round"):
     skin_after_c: float | None = None
     waited_s: float | None = None
     prompts: list[dict[str, Any]] = []
+    init_ms: float | None = None
+    first_runs_ms: float | None = None
+    reason: str | None = None
+    resumed_from: str | None = None
 
 
 class ConfigurationMeasured(Event, frozen=True, kw_only=True, tag="configuration"):
-    """The figures of one configuration over all its rounds."""
+    """The figures of one configuration over all its rounds.
+
+    `setting` is what it is, `advice` how many more rounds its throughput needs, `reason` why it has no figures.
+    """
 
     name: str
     figures: dict[str, Figure]
     per_class: dict[str, dict[str, Figure]] = {}
     counts: list[int] = []
     counts_per_class: dict[str, list[int]] = {}
+    setting: Configuration | None = None
+    advice: str | None = None
+    reason: str | None = None
 
 
 class Concluded(Event, frozen=True, kw_only=True, tag="conclusion"):
-    """What the measurement says, in one sentence and per scenario (R20)."""
+    """What the measurement says, in one sentence and per scenario (R20).
+
+    `comparisons` set every configuration with MTP on beside plain decoding on the same ground, `adaptive` every
+    adaptive draft length beside the best fixed one.
+    """
 
     text: str
     scenarios: list[dict[str, Any]] = []
     exactness: dict[str, Any] = {}
     predicted: dict[str, Any] = {}
+    comparisons: list[dict[str, Any]] = []
+    adaptive: list[dict[str, Any]] = []
 
 
 class PitfallFound(Event, frozen=True, kw_only=True, tag="pitfall"):

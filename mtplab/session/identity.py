@@ -23,18 +23,26 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     serial_hash: str | None = None
     model: str | None = None
     head: str | None = None
+    draft_length: str | None = None
 
     def missing(self) -> list[str]:
-        """Names of the metadata that every figure needs and this record lacks (R21)."""
+        """Names of the metadata that every figure needs and this record lacks (R21).
+
+        Where the draft length is adaptive, its policy stands for γ.
+        """
         needed = ("device_model", "os_version", "aicore_version", "quantisation", "gamma", "temperature")
-        return [name for name in needed if getattr(self, name) is None]
+        lacking = [name for name in needed if getattr(self, name) is None]
+        if (self.draft_length or "").startswith("adaptive:") and "gamma" in lacking:
+            lacking.remove("gamma")
+        return lacking
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """What stays fixed for a whole measurement round (R4); a change starts a new round."""
 
     temperature: float = 0.0
-    top_k: int = 1
+    top_k: int | None = 1
+    """Tokens that sampling chooses among; None is all of them, and greedy decoding takes one."""
     draft_length: str = "fixed:3"
     seed: int = 0
     output_limit: int = 48

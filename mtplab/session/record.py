@@ -8,6 +8,7 @@ from typing import Any, TypedDict
 import msgspec
 
 from mtplab.session.atomic import write_atomic
+from mtplab.session.configuration import Configuration
 from mtplab.session.events import SCHEMA, Evidence, Fact, Figure, Header, SamplerCost
 from mtplab.session.foreign import Unfit, convert_foreign, decode_foreign
 from mtplab.session.heat import HeatPoint
@@ -58,6 +59,9 @@ class ConfigurationRecord(msgspec.Struct, frozen=True, kw_only=True):
     counts: list[int] = []
     counts_per_class: dict[str, list[int]] = {}
     rounds: list[dict[str, Any]] = []
+    setting: Configuration | None = None
+    advice: str | None = None
+    reason: str | None = None
 
 
 class PitfallRecord(TypedDict):
@@ -96,6 +100,8 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     scenarios: list[dict[str, Any]] = []
     exactness: dict[str, Any] = {}
     predicted: dict[str, Any] = {}
+    comparisons: list[dict[str, Any]] = []
+    adaptive: list[dict[str, Any]] = []
     pitfalls: list[PitfallRecord] = []
     heat: list[HeatPoint] = []
     throttling: list[dict[str, Any]] = []
@@ -163,6 +169,9 @@ def record_of(
                 counts=c.counts,
                 counts_per_class=c.counts_per_class,
                 rounds=[timed(r) for r in c.rounds],
+                setting=c.setting,
+                advice=c.advice,
+                reason=c.reason,
             )
             for c in state.configurations.values()
         ],
@@ -177,6 +186,8 @@ def record_of(
         scenarios=state.conclusion.scenarios if state.conclusion else [],
         exactness=state.conclusion.exactness if state.conclusion else {},
         predicted=state.conclusion.predicted if state.conclusion else {},
+        comparisons=state.conclusion.comparisons if state.conclusion else [],
+        adaptive=state.conclusion.adaptive if state.conclusion else [],
         pitfalls=[{"pitfall": p.pitfall, "text": p.text, "evidence": p.evidence} for p in state.pitfalls],
         heat=[msgspec.structs.replace(p, t=since(p.t)) for p in state.heat_history.points],
         throttling=[timed(e) for e in state.throttle_events],

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import msgspec
 
 from mtplab.session import events as ev
+from mtplab.session.configuration import Configuration
 from mtplab.session.heat import HeatHistory, HeatTrend, NextThreshold, Trend, ZoneWatch, skin_limits_c
 from mtplab.session.identity import Identity, Policy
 
@@ -101,6 +102,9 @@ class ConfigurationView(msgspec.Struct):
     counts: list[int] = []
     counts_per_class: dict[str, list[int]] = {}
     rounds: list[ev.RoundMeasured] = []
+    setting: Configuration | None = None
+    advice: str | None = None
+    reason: str | None = None
 
 
 class LabState:
@@ -316,6 +320,7 @@ class LabState:
         view = self.configurations.setdefault(e.name, ConfigurationView(name=e.name))
         view.figures, view.per_class = e.figures, e.per_class
         view.counts, view.counts_per_class = e.counts, e.counts_per_class
+        view.setting, view.advice, view.reason = e.setting, e.advice, e.reason
 
     def _round(self, e: ev.RoundMeasured) -> None:
         self.configurations.setdefault(e.configuration, ConfigurationView(name=e.configuration)).rounds.append(e)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 import msgspec
 
+from mtplab.session.configuration import POLICIES
 from mtplab.session.text import clean_text
-from mtplab.speculation.adaptive import POLICIES, make_policy
+from mtplab.speculation.adaptive import make_policy
 from mtplab.speculation.command import OneSentenceCommand, exported_lengths, verify_points
 from mtplab.speculation.recorded import SessionUnusable, recorded_prompts
 from mtplab.speculation.replayed import CAVEAT, Gain, compare, round_costs

@@ -8,10 +8,10 @@ from typing import Protocol
 
 import msgspec
 
+from mtplab.session.configuration import POLICIES
 from mtplab.speculation.speedup import expected_tokens
 
 OFF = 0  # the draft length of a plain decode step
-POLICIES = ("additive", "tiers")
 
 
 class DraftPolicy(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 import msgspec
 import numpy as np
@@ -52,9 +52,36 @@ def trials_needed(p: float, half_width: float, z: float = Z_95) -> int:
     return math.ceil(z * z * p * (1 - p) / half_width**2)
 
 
-def resample_weights(units: int, resamples: int = DEFAULT_RESAMPLES, seed: int = DEFAULT_SEED) -> np.ndarray:
-    """How often each of `units` is drawn in each resample: int64[resamples, units], rows summing to `units`."""
-    return np.random.default_rng(seed).multinomial(units, np.full(units, 1 / units), size=resamples)
+def resample_weights(
+    units: int,
+    resamples: int = DEFAULT_RESAMPLES,
+    seed: int = DEFAULT_SEED,
+    strata: Sequence[Hashable] | None = None,
+) -> np.ndarray:
+    """How often each of `units` is drawn in each resample: int64[resamples, units], rows summing to `units`.
+
+    With `strata` (one name a unit) each stratum keeps its own number of draws: a set of prompts that was composed of
+    classes is resampled as it was composed. Strata of a single unit, which alone could not vary, are drawn together.
+    """
+    random = np.random.default_rng(seed)
+    drawn = np.zeros((resamples, units), dtype=np.int64)
+    for members in _members(units, strata):
+        share = np.full(len(members), 1 / len(members))
+        drawn[:, members] = random.multinomial(len(members), share, size=resamples)
+    return drawn
+
+
+def _members(units: int, strata: Sequence[Hashable] | None) -> list[list[int]]:
+    """The indices of each stratum."""
+    if strata is None:
+        return [list(range(units))]
+    if len(strata) != units:
+        raise ValueError(f"{len(strata)} strata were named for {units} units")
+    groups: dict[Hashable, list[int]] = {}
+    for index, name in enumerate(strata):
+        groups.setdefault(name, []).append(index)
+    singles = [index for group in groups.values() if len(group) == 1 for index in group]
+    return [*[group for group in groups.values() if len(group) > 1], *([singles] if singles else [])]
 
 
 def percentile_interval(values: np.ndarray, level: float = 0.95) -> tuple[float, float]:
@@ -71,8 +98,9 @@ def bootstrap_statistic(
     *,
     resamples: int = DEFAULT_RESAMPLES,
     seed: int = DEFAULT_SEED,
+    strata: Sequence[Hashable] | None = None,
 ) -> Estimate:
-    """Bootstrap over rows (one a prompt) of a statistic of their column sums.
+    """Bootstrap over rows (one a prompt) of a statistic of their column sums; within `strata` where they are given.
 
     `statistic` takes sums[..., columns] and gives values[...]. Prompts are resampled whole because rounds of one
     prompt correlate: resampling rounds would give an interval that is too narrow.
@@ -83,20 +111,40 @@ def bootstrap_statistic(
     value = float(statistic(table.sum(axis=0)))
     if len(table) < 2:
         return Estimate(value, None, None, len(table), kind, "one prompt alone gives no interval")
-    low, high = percentile_interval(statistic(resample_weights(len(table), resamples, seed) @ table))
+    low, high = percentile_interval(statistic(resample_weights(len(table), resamples, seed, strata) @ table))
     return Estimate(value, low, high, len(table), kind)
 
 
+def drift(by_round: Sequence[Sequence[float]], seed: int = DEFAULT_SEED + 1) -> np.ndarray | float:
+    """What drawing the rounds anew adds to a mean over them, in each resample; 0 where there are fewer than two.
+
+    `by_round` holds a row for each prompt with its value in every round. A machine that changes between rounds
+    changes all prompts alike, which drawing prompts alone would never show.
+    """
+    rounds = min(map(len, by_round), default=0)
+    if rounds < 2:
+        return 0.0
+    per_round = np.asarray([row[:rounds] for row in by_round]).mean(axis=0)
+    return np.asarray(resample_weights(rounds, seed=seed) @ per_round / rounds - per_round.mean())
+
+
 def bootstrap_median(
-    values: Sequence[float], kind: str, *, resamples: int = DEFAULT_RESAMPLES, seed: int = DEFAULT_SEED
+    values: Sequence[float],
+    kind: str,
+    *,
+    resamples: int = DEFAULT_RESAMPLES,
+    seed: int = DEFAULT_SEED,
+    strata: Sequence[Hashable] | None = None,
 ) -> Estimate:
-    """The median of `values` with a percentile bootstrap interval over them."""
+    """The median of `values` with a percentile bootstrap interval over them, drawn within `strata` where given."""
     data = np.asarray(values, dtype=np.float64)
     if data.size == 0:
         return unknown(kind, "there are no values to take a median of")
     value = float(np.median(data))
     if data.size < 2:
         return Estimate(value, None, None, int(data.size), kind, "one value alone gives no interval")
-    draws = np.random.default_rng(seed).integers(0, data.size, size=(resamples, data.size))
+    random = np.random.default_rng(seed)
+    groups = [np.asarray(members) for members in _members(data.size, strata)]
+    draws = np.concatenate([g[random.integers(0, len(g), size=(resamples, len(g)))] for g in groups], axis=1)
     low, high = percentile_interval(np.median(data[draws], axis=1))
     return Estimate(value, low, high, int(data.size), kind)

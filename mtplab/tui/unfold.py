@@ -63,7 +63,8 @@ class _Unfolding:
         for pitfall in record.pitfalls:
             self._add(ev.PitfallFound, {"t": end, **pitfall})
         if record.conclusion is not None:
-            more = {"scenarios": record.scenarios, "exactness": record.exactness, "predicted": record.predicted}
+            names = ("scenarios", "exactness", "predicted", "comparisons", "adaptive")
+            more = {name: getattr(record, name) for name in names}
             self._add(ev.Concluded, {"t": end, "text": record.conclusion, **more})
 
     def _run(self, run: dict[str, Any]) -> None:

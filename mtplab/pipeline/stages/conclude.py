@@ -3,33 +3,39 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from mtplab.measure import pitfalls
-from mtplab.measure.conclude import Conclusion, conclude, rounds_of
+from mtplab.measure.compared import Comparison, compare_configurations, sentence
+from mtplab.measure.conclude import Conclusion, MeasuredRound, conclude
+from mtplab.measure.exactness import Exactness
+from mtplab.measure.plan import DEPLOYED, plain_of
 from mtplab.pipeline.device_stage import DeviceContext, Outcome, StageFailed
 from mtplab.session import events as ev
+from mtplab.session.configuration import Configuration
+from mtplab.session.identity import Policy
 from mtplab.session.state import LabState
 
 
 def run(context: DeviceContext, state: LabState) -> Outcome:
     """Conclude from the rounds in `state`; posts the conclusion and what the detectors found."""
     rounds = [r for c in state.configurations.values() for r in c.rounds]
-    exactness = context.measured.get("exactness")
-    if not rounds or exactness is None:
+    if not rounds or "rounds" not in context.measured:
         raise StageFailed("There is nothing to conclude from: run the measure stage first.")
-    conclusion = conclude(
-        rounds_of(rounds, "mtp-off"),
-        rounds_of(rounds, "mtp-on"),
+    exactness = context.measured["exactness"]
+    conclusion, event = concluded(
+        context.configurations,
+        context.measured["rounds"],
+        context.measured["exact"],
+        exactness,
+        policy=context.policy,
         simulated=context.simulated,
-        exactness=exactness,
         metadata_missing=state.identity.missing(),
-        ran_on=f"{state.policy.backend.upper()} ({state.policy.threads} threads)" if state.policy else None,
     )
-    fields = conclusion.event_fields(exactness)
-    fields["scenarios"] = [{**s, "text": scenario_text(s)} for s in fields["scenarios"]]
-    context.post(ev.Concluded(t=time.monotonic(), **fields))
+    context.post(event)
     for finding in pitfalls.found(_summary(context, state, rounds)):
         context.post(
             ev.PitfallFound(
@@ -37,6 +43,55 @@ def run(context: DeviceContext, state: LabState) -> Outcome:
             )
         )
     return Outcome({"missing": list(conclusion.missing), "remarks": list(conclusion.remarks)}, _short(conclusion))
+
+
+def concluded(
+    configurations: Sequence[Configuration],
+    rounds: Mapping[str, Sequence[MeasuredRound]],
+    exact: Mapping[str, Exactness | None],
+    exactness: Exactness | None,
+    *,
+    policy: Policy,
+    simulated: bool,
+    metadata_missing: Sequence[str] = (),
+) -> tuple[Conclusion, ev.Concluded]:
+    """The conclusion on the deployed configuration, with every other one set beside plain decoding.
+
+    Where the deployed one was not measured (an experiment without it), the first configuration that drafts is taken.
+    """
+    drafting = [c for c in configurations if c.mtp and rounds.get(c.name)]
+    main = next((c for c in drafting if c.name == DEPLOYED), drafting[0] if drafting else None)
+    plain = plain_of(main, configurations) if main is not None else None
+    conclusion = conclude(
+        rounds[plain.name] if plain is not None else [],
+        rounds[main.name] if main is not None else [],
+        simulated=simulated,
+        exactness=exactness,
+        metadata_missing=metadata_missing,
+        ran_on=_ran_on(main) if main is not None else None,
+        sampled=policy.temperature > 0,
+    )
+    comparisons, gains = compare_configurations(configurations, rounds, exact)
+    more = sentence(comparisons, gains)
+    fields = conclusion.event_fields(exactness)
+    fields["scenarios"] = [{**s, "text": scenario_text(s)} for s in fields["scenarios"]]
+    fields["text"] = f"{conclusion.text} {more}" if more else conclusion.text
+    event = ev.Concluded(
+        t=time.monotonic(),
+        **fields,
+        comparisons=[_comparison(c) for c in comparisons],
+        adaptive=msgspec.to_builtins(gains),
+    )
+    return conclusion, event
+
+
+def _ran_on(configuration: Configuration) -> str:
+    return f"{configuration.backend.upper()} ({configuration.threads} threads)"
+
+
+def _comparison(comparison: Comparison) -> dict[str, Any]:
+    told: dict[str, Any] = msgspec.to_builtins(comparison)
+    return {**told, "rows": [{**row, "text": scenario_text(row)} for row in told["rows"]]}
 
 
 def scenario_text(scenario: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Measure: interleaved rounds with MTP on and off on the phone, heat around each, every token stamped."""
+"""Measure: interleaved rounds of every configuration on the phone, heat around each, every token stamped."""
 
 from __future__ import annotations
 
@@ -8,182 +8,281 @@ from typing import Any
 
 import msgspec
 
-from mtplab.device.errors import DeviceError
-from mtplab.device.tools import TokenRunnerOptions, token_runner_command
-from mtplab.measure.exactness import compare_outputs
-from mtplab.measure.figures import (
-    ConfigurationFigures,
-    PromptFigures,
-    configuration_figures,
-    prompt_figures,
-    to_builtins,
-)
-from mtplab.measure.protocol import PromptRun, ProtocolReader, ProtocolRun
-from mtplab.measure.rounds import HeatLimits, HeatSample, RoundHeat, Slot, cold_rounds, judge, schedule
-from mtplab.model.files import END_OF_TEXT_ID
+from mtplab.measure.conclude import MeasuredRound
+from mtplab.measure.exactness import Exactness, compare_outputs
+from mtplab.measure.figures import PromptFigures, configuration_figures, from_builtins, prompt_figures, to_builtins
+from mtplab.measure.plan import DEPLOYED, PLAIN, fixed_of, plain_of
+from mtplab.measure.predict import predict
+from mtplab.measure.rounds import HeatLimits, Slot, advise, cold_rounds, judge, schedule
 from mtplab.pipeline.cooldown import CoolDown
-from mtplab.pipeline.device_stage import DeviceContext, Outcome, StageCancelled, StageFailed
+from mtplab.pipeline.device_stage import DeviceContext, Outcome, StageFailed
+from mtplab.pipeline.stages.measure_round import Ran, RunnerFailed, run_once, tidy
 from mtplab.session import events as ev
+from mtplab.session.configuration import Configuration
 
-CONFIGURATIONS = {"mtp-off": False, "mtp-on": True}
+ATTEMPTS = 3  # a round that loses the cable is kept and measured again, so often at most
 
 
-class _Round(msgspec.Struct):
-    """One measured round."""
+class Measured(msgspec.Struct):
+    """One measured round, with what its process said where that is still known."""
 
-    slot: Slot
-    heat: RoundHeat
+    event: ev.RoundMeasured
     prompts: list[PromptFigures]
-    runs: tuple[PromptRun, ...]
-    env: dict[str, Any]
+    ran: Ran | None
+
+    @property
+    def whole(self) -> bool:
+        """Whether it saw its end."""
+        return self.event.reason is None
 
 
 def run(context: DeviceContext) -> Outcome:
-    """All rounds of both configurations; figures from the cold ones, the others kept and marked."""
-    slots = schedule(list(CONFIGURATIONS), context.options.rounds)
-    limits = HeatLimits(skin_c=context.options.skin_limit_c)
-    cool = CoolDown(context, "measure", limits, context.options.cooldown_timeout_s)
-    began = time.monotonic()
-    done: list[_Round] = []
-    for slot in slots:
-        context.check_cancelled()
+    """All rounds of all configurations; figures from the cold ones, the others kept and marked."""
+    return _Measure(context).run()
+
+
+class _Measure:
+    """One pass of the stage: what was planned, what was done, and what had to be left out and why."""
+
+    def __init__(self, context: DeviceContext) -> None:
+        self._context, self._options = context, context.options
+        self._planned = list(context.configurations)
+        self._limits = HeatLimits(skin_c=self._options.skin_limit_c)
+        self._cool = CoolDown(context, "measure", self._limits, self._options.cooldown_timeout_s)
+        self._done: list[Measured] = []
+        self._dropped: dict[str, str] = {}
+        self._costs: dict[str, dict[int, float]] = {}
+
+    def run(self) -> Outcome:
+        context = self._context
+        slots = schedule([c.name for c in self._planned], self._options.rounds)
+        self._take_up()
+        seen = {(m.event.configuration, m.event.index) for m in self._done if m.whole}
+        todo = [slot for slot in slots if (slot.configuration, slot.index) not in seen]
+        began = time.monotonic()
+        for number, slot in enumerate(todo):
+            if slot.configuration not in self._dropped:
+                self._slot(slot, number, len(todo), began)
+        context.progress("measure", len(todo), len(todo), "rounds")
+        return self._conclude()
+
+    def _take_up(self) -> None:
+        """Tell the rounds that an interrupted run of the same plan has measured already."""
+        names = {c.name for c in self._planned}
+        for earlier in self._context.earlier:
+            if earlier.event.configuration in names:
+                self._done.append(earlier)
+                self._context.post(msgspec.structs.replace(earlier.event, t=time.monotonic()))
+
+    # -- one round --------------------------------------------------------------
+    def _slot(self, slot: Slot, number: int, total: int, began: float) -> None:
+        """Measure one round, again where the cable was lost; a configuration that cannot run is left out."""
+        context = self._context
+        configuration = next(c for c in self._planned if c.name == slot.configuration)
         note = f"round {slot.index + 1}, {slot.configuration}"
-        context.progress("measure", slot.order, len(slots), "rounds", note, began)
-        waited_s = cool.wait(note, slot.order, len(slots))
-        context.progress("measure", slot.order, len(slots), "rounds", note, began)
-        done.append(_round(context, slot, limits, cool))
-        _post_round(context, done[-1], waited_s)
-    context.progress("measure", len(slots), len(slots), "rounds")
-    return _conclude_rounds(context, done)
+        for attempt in range(ATTEMPTS):
+            context.check_cancelled()
+            context.progress("measure", number, total, "rounds", note, began)
+            waited_s = self._cool.wait(note, number, total)
+            context.progress("measure", number, total, "rounds", note, began)
+            try:
+                measured = self._round(configuration, slot, waited_s)
+            except RunnerFailed as failure:
+                self._drop(configuration, str(failure))
+                return
+            self._post(measured)
+            if measured.ran is None or measured.ran.lost is None:
+                return
+            again = attempt + 1 < ATTEMPTS
+            tidy(context, measured.ran, note, self._options.reconnect_s, again=again)
+        raise StageFailed(f"The cable was lost {ATTEMPTS} times in {note}; check it and run the measure stage again.")
 
-
-def _round(context: DeviceContext, slot: Slot, limits: HeatLimits, cool: CoolDown) -> _Round:
-    before = cool.sample()
-    during: list[HeatSample] = []
-    began = time.monotonic()
-    result = _token_runner(context, slot, during, cool)
-    if not result.complete:
-        raise StageFailed(
-            f"Round {slot.index + 1} of {slot.configuration} is not whole: {result.reason or 'it ended early'}. "
-            "Run the measure stage again."
-        )
-    heat = judge(before, during, cool.sample(), throttled=context.throttled_since(began), limits=limits)
-    measured = result.measured()
-    return _Round(slot, heat, [prompt_figures(p) for p in measured], measured, result.env)
-
-
-def _token_runner(
-    context: DeviceContext, slot: Slot, during: list[HeatSample], cool: CoolDown
-) -> ProtocolRun:
-    """One process of the token runner; its lines go onto the disk first, then through the protocol reader."""
-    options = context.options
-    command = token_runner_command(
-        TokenRunnerOptions(
-            backbone=context.pushed["backbone"],
-            head=context.pushed["head"],
-            tokenizer=context.pushed["tokenizer"],
-            prompts=context.pushed["prompts"],
-            mtp=CONFIGURATIONS[slot.configuration],
-            max_tokens=options.output_limit,
-            threads=options.threads,
-            core_mask=options.core_mask,
-            stop_ids=(END_OF_TEXT_ID,),
-            run=f"{slot.configuration}-{slot.index}",
-            binary=context.token_runner,
-        )
-    )
-    reader = ProtocolReader()
-    complaints: list[str] = []
-    context.logs.mkdir(parents=True, exist_ok=True)
-    spool_path = context.logs / f"measure-{slot.order:02d}-{slot.configuration}.jsonl"
-    try:
-        with (
-            spool_path.open("w", encoding="utf-8") as spool,
-            context.link.stream(command) as stream,
-            context.ended_by_cancel(stream),
-        ):
-            for line in stream:
-                if line.stream == "stderr":
-                    complaints.append(line.text)
-                    continue
-                spool.write(line.text + "\n")
-                reader.feed(line.text.encode())
-                if (sample := cool.sample()) != (during[-1] if during else None):
-                    during.append(sample)  # a line comes with every token, so no sample is missed
-            code = stream.wait(5.0)
-    except DeviceError as error:
-        if context.cancel.is_set():
-            raise StageCancelled from None
-        raise StageFailed(
-            f"Round {slot.index + 1} of {slot.configuration} was cut off: {error} Run the measure stage again."
-        ) from error
-    result = reader.result()
-    if code != 0:
-        killed = context.explain_kill(stream, "The token runner", code)
-        why = killed or result.error or " ".join(complaints[-2:]) or "it gave no reason"
-        raise StageFailed(f"The token runner ended with exit code {code}: {why}")
-    return result
-
-
-def _post_round(context: DeviceContext, one: _Round, waited_s: float) -> None:
-    now = time.monotonic()
-    context.post(
-        ev.RoundMeasured(
-            t=now,
-            configuration=one.slot.configuration,
-            index=one.slot.index,
-            order=one.slot.order,
-            marks=list(one.heat.marks),
-            skin_before_c=one.heat.skin_before_c,
-            skin_max_c=one.heat.skin_max_c,
-            skin_after_c=one.heat.skin_after_c,
-            waited_s=round(waited_s, 1),
-            prompts=to_builtins(one.prompts),
-        )
-    )
-    if one.heat.marks:
-        label = f"round {one.slot.index + 1} of {one.slot.configuration}: {', '.join(one.heat.marks)}"
-        context.post(ev.Marker(t=now, label=label, kind="round"))
-
-
-def _conclude_rounds(context: DeviceContext, done: Sequence[_Round]) -> Outcome:
-    figures: dict[str, Any] = {}
-    measured: dict[str, Any] = context.measured
-    for name, mtp in CONFIGURATIONS.items():
-        own = [r for r in done if r.slot.configuration == name]
-        chosen, note = cold_rounds([(r.heat.marks, r) for r in own])
-        result = configuration_figures([r.prompts for r in chosen], mtp=mtp)
-        _post_configuration(context, name, result)
-        measured[name] = {"rounds": chosen, "all": own, "note": note, "figures": result}
-        figures[name] = {
-            "rounds": len(own),
-            "cold_rounds": sum(not r.heat.marks for r in own),
-            "note": note,
-            "spread": msgspec.to_builtins(result.spread),
-            "first_round_init_ms": _init_ms(own[0].env) if own else None,
-        }
-    plain, mtp_runs = ([p for r in done if r.slot.configuration == name for p in r.runs] for name in CONFIGURATIONS)
-    exactness = compare_outputs(plain, mtp_runs)
-    measured["exactness"] = exactness
-    figures["exactness"] = msgspec.to_builtins(exactness)
-    cold = sum(not r.heat.marks for r in done)
-    return Outcome(figures, f"{len(done)} rounds, {cold} cold · {exactness.text}")
-
-
-def _init_ms(env: dict[str, Any]) -> float | None:
-    backbone = env.get("backbone")
-    value = backbone.get("init_ms") if isinstance(backbone, dict) else None
-    return float(value) if isinstance(value, int | float) else None
-
-
-def _post_configuration(context: DeviceContext, name: str, result: ConfigurationFigures) -> None:
-    context.post(
-        ev.ConfigurationMeasured(
+    def _round(self, configuration: Configuration, slot: Slot, waited_s: float) -> Measured:
+        costs = self._round_costs(configuration)
+        gammas = tuple(sorted(costs or self._fixed_lengths(configuration))) if configuration.adaptive else ()
+        before, began = self._cool.sample(), time.monotonic()
+        ran = run_once(self._context, configuration, slot, self._cool, gammas, costs or {}, len(self._done))
+        heat = judge(
+            before, ran.during, self._cool.sample(), throttled=self._context.throttled_since(began),
+            cable_lost=ran.lost is not None, limits=self._limits,
+        )  # fmt: skip
+        prompts = [prompt_figures(p) for p in ran.result.measured()]
+        event = ev.RoundMeasured(
             t=time.monotonic(),
-            name=name,
-            figures=result.figures,
-            per_class=result.per_class,
-            counts=result.counts,
-            counts_per_class=result.counts_per_class,
+            configuration=slot.configuration,
+            index=slot.index,
+            order=len(self._done),
+            marks=list(heat.marks),
+            skin_before_c=heat.skin_before_c,
+            skin_max_c=heat.skin_max_c,
+            skin_after_c=heat.skin_after_c,
+            waited_s=round(waited_s, 1),
+            prompts=to_builtins(prompts),
+            init_ms=ran.init_ms,
+            first_runs_ms=ran.first_runs_ms,
+            reason=ran.lost,
         )
+        return Measured(event, prompts, ran)
+
+    def _post(self, measured: Measured) -> None:
+        self._done.append(measured)
+        event = measured.event
+        self._context.post(event)
+        if event.marks:
+            label = f"round {event.index + 1} of {event.configuration}: {', '.join(event.marks)}"
+            self._context.post(ev.Marker(t=event.t, label=label, kind="round"))
+
+    def _drop(self, configuration: Configuration, why: str) -> None:
+        """Go on without a configuration that cannot run; without one that the run is about, end."""
+        if configuration.name in self._context.essential:
+            raise StageFailed(why)
+        self._dropped[configuration.name] = why
+        self._context.post(ev.Message(t=time.monotonic(), text=f"{configuration.name}: {why}", level="warning"))
+        if not configuration.mtp:
+            for other in self._planned:
+                if other.mtp and other.ground == configuration.ground and other.name not in self._dropped:
+                    self._drop(other, f"Plain decoding on the same ground could not be measured: {why}")
+
+    # -- what an adaptive draft length needs --------------------------------------
+    def _fixed_lengths(self, configuration: Configuration) -> list[int]:
+        names = [c for c in fixed_of(configuration, self._planned) if c.name not in self._dropped]
+        return [c.gamma for c in names if c.gamma is not None]
+
+    def _round_costs(self, configuration: Configuration) -> dict[int, float] | None:
+        """K(γ) of each fixed length in plain decode steps, out of the first round, and kept: a policy stays fixed.
+
+        None for a configuration that needs none.
+        """
+        if configuration.draft_length != "adaptive:tiers":
+            return None
+        if configuration.name not in self._costs:
+            self._costs[configuration.name] = self._measured_costs(configuration)
+        return self._costs[configuration.name]
+
+    def _measured_costs(self, configuration: Configuration) -> dict[int, float]:
+        plain = plain_of(configuration, self._planned)
+        off = self._first_round(plain.name) if plain is not None else []
+        costs = {}
+        for fixed in fixed_of(configuration, self._planned):
+            prediction = predict(off, self._first_round(fixed.name))
+            if fixed.gamma is not None and prediction.round_cost is not None:
+                costs[fixed.gamma] = prediction.round_cost + (prediction.overhead or 0.0)
+        if not costs:
+            raise RunnerFailed(
+                "adaptive:tiers weighs the cost of every draft length, and none could be measured beside it; "
+                "measure at least one fixed length (--measure-gammas)."
+            )
+        return costs
+
+    def _first_round(self, name: str) -> list[PromptFigures]:
+        return [p for m in self._done if m.event.configuration == name and m.event.index == 0 for p in m.prompts]
+
+    # -- the end ------------------------------------------------------------------
+    def _conclude(self) -> Outcome:
+        context = self._context
+        figures: dict[str, Any] = {}
+        rounds = {c.name: self._rounds_of(c.name) for c in self._planned}
+        for configuration in self._planned:
+            figures[configuration.name] = self._conclude_one(configuration, rounds[configuration.name])
+        if not any(rounds.values()):
+            why = next(iter(self._dropped.values()), "no round was planned")
+            raise StageFailed(f"No configuration could be measured: {why}", figures)
+        exact = {c.name: self._exactness([c]) for c in self._planned if c.mtp}
+        whole = self._exactness([c for c in self._planned if c.mtp])
+        context.measured |= {
+            "rounds": {
+                name: [MeasuredRound(tuple(m.event.marks), tuple(m.prompts)) for m in own]
+                for name, own in rounds.items()
+            },
+            "exact": exact,
+            "exactness": whole,
+        }
+        figures["exactness"] = None if whole is None else msgspec.to_builtins(whole)
+        cold = sum(not m.event.marks for m in self._done)
+        tail = "outputs sampled" if whole is None else whole.text
+        left_out = f" · left out: {', '.join(self._dropped)}" if self._dropped else ""
+        return Outcome(figures, f"{len(self._done)} rounds, {cold} cold · {tail}{left_out}")
+
+    def _rounds_of(self, name: str) -> list[Measured]:
+        return [m for m in self._done if m.event.configuration == name]
+
+    def _conclude_one(self, configuration: Configuration, own: Sequence[Measured]) -> dict[str, Any]:
+        chosen, note = cold_rounds([(m.event.marks, m) for m in own])
+        result = configuration_figures([m.prompts for m in chosen], mtp=configuration.mtp)
+        rates = [
+            rate
+            for m in chosen
+            if (rate := configuration_figures([m.prompts], mtp=False).figures["tokens_per_s"].value) is not None
+        ]
+        advice = advise(rates)
+        reason = self._dropped.get(configuration.name)
+        self._context.post(
+            ev.ConfigurationMeasured(
+                t=time.monotonic(),
+                name=configuration.name,
+                figures=result.figures,
+                per_class=result.per_class,
+                counts=result.counts,
+                counts_per_class=result.counts_per_class,
+                setting=configuration,
+                advice=advice.text if reason is None else None,
+                reason=reason,
+            )
+        )
+        return {
+            "rounds": len(own),
+            "cold_rounds": sum(not m.event.marks for m in own),
+            "note": note,
+            "reason": reason,
+            "spread": msgspec.to_builtins(result.spread),
+            "first_round_init_ms": own[0].event.init_ms if own else None,
+            "first_round_first_runs_ms": own[0].event.first_runs_ms if own else None,
+            "advice": msgspec.to_builtins(advice),
+            "round_costs": self._costs.get(configuration.name),
+        }
+
+    def _exactness(self, configurations: Sequence[Configuration]) -> Exactness | None:
+        """Their outputs against plain decoding's on the same ground; None where outputs were sampled."""
+        if self._context.policy.temperature:
+            return None
+        plain: list[Configuration] = []
+        drafted: list[Configuration] = []
+        for configuration in configurations:
+            partner = plain_of(configuration, self._planned)
+            if partner is not None and partner.name not in self._dropped and self._rounds_of(configuration.name):
+                plain += [] if partner in plain else [partner]
+                drafted.append(configuration)
+        grounds = {c.ground for c in plain}
+        parts = [
+            compare_outputs(
+                self._outputs([c for c in plain if c.ground == ground]),
+                self._outputs([c for c in drafted if c.ground == ground]),
+            )
+            for ground in sorted(grounds, key=str)
+        ]
+        return parts[0] if len(parts) == 1 else _together(parts)
+
+    def _outputs(self, configurations: Sequence[Configuration]) -> list[Any]:
+        names = {c.name for c in configurations}
+        return [
+            p
+            for m in self._done
+            if m.event.configuration in names and m.whole and m.ran is not None
+            for p in m.ran.result.measured()
+        ]
+
+
+def _together(parts: Sequence[Exactness]) -> Exactness:
+    """The outcome over several grounds as one."""
+    failures = tuple(f for part in parts for f in part.failures)
+    text = " ".join(part.text for part in parts) or "No configuration drafted, so there is nothing to compare."
+    return Exactness(
+        sum(part.compared for part in parts),
+        sum(part.equal for part in parts),
+        tuple(tie for part in parts for tie in part.near_ties),
+        failures,
+        text,
     )
+
+
+__all__ = ["DEPLOYED", "PLAIN", "Measured", "from_builtins", "run"]
