@@ -11,7 +11,7 @@ import msgspec
 from mtplab.engine.errors import EngineError
 from mtplab.session.configuration import POLICIES
 
-STAGES = ("freeze", "export", "align", "quantise", "acceptance", "push", "bench", "measure", "conclude")
+STAGES = ("freeze", "export", "align", "calibrate", "quantise", "acceptance", "push", "bench", "measure", "conclude")
 MEASURING = ("bench", "measure", "conclude")
 OPTIONAL = ("bench",)
 ACCELERATORS = ("cpu", "gpu", "npu")
@@ -42,7 +42,9 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     Beside plain decoding and `gamma` the measurement takes every length of `measure_gammas`, the adaptive `policies`,
     and the head on `head_threads` and `head_backends`; `reconnect_s` is how long a pulled cable is waited for, `skip`
     names stages of OPTIONAL that are left out.
-    The bench asks each of `accelerators` in `bench_rounds` turns; `benchmark_binary` is a file of this host.
+    With `calibration` (a set that `mtplab calibrate` built, or a log), or for a recipe that needs ranges, the run
+    calibrates. The bench asks each of `accelerators` in `bench_rounds` turns; `benchmark_binary` is a file of this
+    host.
     """
 
     model: str = "tiny"
@@ -64,6 +66,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     check_numerics: bool = False
     op_profile: bool = False
     core_mask: str | None = None
+    calibration: str | None = None
     from_stage: str | None = None
     to_stage: str | None = None
     skin_limit_c: float = 37.0

@@ -98,6 +98,8 @@ class Narrator:
               help="Quantisation recipe; `mtplab recipes` lists them.")  # fmt: skip
 @click.option("--head-recipe", default=None, metavar="NAME|FILE.toml[:NAME]",
               help="The head's own; default: what the recipe says for a head, else the same.")  # fmt: skip
+@click.option("--calibration", default=None, metavar="FILE",
+              help="Calibrate with this set (see `mtplab calibrate`), or with a log in JSON Lines.")  # fmt: skip
 @click.option("--gamma", default=3, show_default=True, type=click.IntRange(1, 8), help="Draft length of the export.")
 @click.option("--threads", default=2, show_default=True, type=click.IntRange(1, 16))
 @click.option("--output-limit", default=48, show_default=True, type=click.IntRange(2, 400), help="Tokens per prompt.")

@@ -44,6 +44,7 @@ from mtplab.session.state import standing
 from mtplab.session.text import clean_text
 
 _HOST = tuple(stage.name for stage in HOST_STAGES)
+CALIBRATE = "calibrate"
 
 
 def stages_of(options: RunOptions) -> list[str]:
@@ -55,7 +56,16 @@ def stages_of(options: RunOptions) -> list[str]:
     first = STAGES.index(options.from_stage) if options.from_stage else 0
     if first > last:
         raise EngineError(f"The run would begin at {options.from_stage}, after its end at {options.to_stage}.", 1)
-    return [name for name in STAGES[: last + 1] if name not in options.skip]
+    skipped = {*options.skip} | (set() if _calibrates(options) else {CALIBRATE})
+    return [name for name in STAGES[: last + 1] if name not in skipped]
+
+
+def _calibrates(options: RunOptions) -> bool:
+    """Whether ranges are wanted: by a recipe, by name, or with a set of prompts."""
+    if options.calibration is not None or CALIBRATE in (options.from_stage, options.to_stage):
+        return True
+    parameters = RunParameters(recipe=options.recipe, head_recipe=options.head_recipe)
+    return any(recipe.needs_calibration for recipe in _refused(lambda: chosen_recipes(parameters)).values())
 
 
 def check_run(options: RunOptions) -> tuple[list[str], RunParameters]:
@@ -94,6 +104,7 @@ def check_run(options: RunOptions) -> tuple[list[str], RunParameters]:
         recipe=options.recipe,
         head_recipe=options.head_recipe,
         policy=policy,
+        calibration=options.calibration or "calibration",
     )
     _refused(lambda: [params_for(name, parameters) for name in _HOST])
     return stages, parameters

@@ -15,13 +15,15 @@ def render_chat(template: str, prompt: str, system: str | None = None, **names: 
 
     Without `system` the template's own default system prompt, if it has one, stands.
     """
+    opening = [{"role": "system", "content": system}] if system else []
+    return render_messages(template, [*opening, {"role": "user", "content": prompt}], **names)
+
+
+def render_messages(template: str, messages: Sequence[dict[str, str]], **names: Any) -> str:
+    """The text of a whole conversation that makes the model answer its last message."""
     from jinja2 import TemplateError
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-    messages: Sequence[dict[str, str]] = [
-        *([{"role": "system", "content": system}] if system else []),
-        {"role": "user", "content": prompt},
-    ]
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
     environment.globals["raise_exception"] = _refuse
     try:
@@ -31,7 +33,7 @@ def render_chat(template: str, prompt: str, system: str | None = None, **names: 
             f"The chat template of the model cannot be applied ({type(error).__name__}: {str(error)[:200]}); "
             "correct chat_template in its tokenizer_config.json."
         ) from error
-    if len(text) > _MOST_CHARACTERS + len(prompt) + len(system or ""):
+    if len(text) > _MOST_CHARACTERS + sum(len(one["content"]) for one in messages):
         raise ModelError("The chat template of the model makes an absurdly long text; correct it.")
     return text
 

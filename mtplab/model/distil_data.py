@@ -40,7 +40,7 @@ def encode(prompts: Sequence[Prompt], tokenizer: object, chat: object, longest: 
     assert callable(chat)
     found = []
     for prompt in prompts:
-        text = prompt.text if prompt.raw else chat(prompt.text)
+        text = prompt.text if prompt.raw else chat(prompt.text, prompt.system)
         ids = tokenizer.encode(text).ids  # type: ignore[attr-defined]
         if len(ids) <= longest:
             found.append(Tokens(ids, prompt.prompt_class))

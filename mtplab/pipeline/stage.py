@@ -36,6 +36,9 @@ class RunParameters(msgspec.Struct, frozen=True, kw_only=True):
     """None: what the recipe itself says for a head, else the same."""
     policy: Policy = Policy()
     acceptance_set: str = "acceptance"
+    calibration: str = "calibration"
+    """A log that ships, or the path of a set that `mtplab calibrate` built, or of a log in JSON Lines."""
+    calibration_ranges: str = "moving_average"
     alignment_threshold: float = 0.99
     alpha_drop_limit: float = 0.02
     """The acceptance stage fails when the paired 95 % lower bound of the change in α is below minus this."""
@@ -56,12 +59,14 @@ class StageResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostStage(msgspec.Struct, frozen=True, kw_only=True):
-    """One host stage. `takes` names its inputs and the stage and artefact each comes from."""
+    """One host stage. `takes` names its inputs and the stage and artefact each comes from; `may_take` those that
+    are given only where their stage is part of the run."""
 
     name: str
     title: str
     uses: tuple[str, ...]
     takes: dict[str, tuple[str, str]] = {}
+    may_take: dict[str, tuple[str, str]] = {}
     packages: tuple[str, ...] = ()
     data: tuple[str, ...] = ()
     measuring: bool = False
@@ -99,11 +104,19 @@ HOST_STAGES: tuple[HostStage, ...] = (
         packages=(*_TORCH, "ai-edge-litert"),
     ),
     HostStage(
+        name="calibrate",
+        title="Calibrate",
+        uses=("model", "model_files", "calibration", "calibration_ranges"),
+        takes={**_FLOAT, "tokenizer.json": ("freeze", "tokenizer.json")},
+        packages=(*_LITERT, "ai-edge-quantizer", "datasketch", "jinja2"),
+    ),
+    HostStage(
         name="quantise",
         title="Quantise",
         uses=("recipes",),
         takes={**_FLOAT, **_NAMES},
         packages=("ai-edge-quantizer", "ai-edge-litert", "numpy"),
+        may_take={"statistics.json": ("calibrate", "statistics.json")},
     ),
     HostStage(
         name="acceptance",
@@ -143,6 +156,8 @@ def params_for(name: str, run: RunParameters) -> dict[str, Any]:
         "policy": lambda: msgspec.to_builtins(_complete(run.policy)),
         "prompts": lambda: _prompt_file(run.policy.prompt_set),
         "acceptance_prompts": lambda: _prompt_file(run.acceptance_set),
+        "calibration": lambda: _calibration_file(run.calibration),
+        "calibration_ranges": lambda: run.calibration_ranges,
         "alignment_threshold": lambda: run.alignment_threshold,
         "alpha_drop_limit": lambda: run.alpha_drop_limit,
     }
@@ -169,10 +184,25 @@ def _prompt_file(name: str) -> dict[str, str]:
     return {"name": name, "path": str(path.resolve()), "sha256": file_sha256(path)}
 
 
+def _calibration_file(name: str) -> dict[str, str]:
+    if name in SHIPPED:
+        return _prompt_file(name)
+    path = Path(name)
+    if not path.is_file():
+        raise PipelineError(
+            f"There is no calibration set {name!r}; build one with `mtplab calibrate`, or give a log in JSON Lines."
+        )
+    return {"name": path.name, "path": str(path.resolve()), "sha256": file_sha256(path)}
+
+
 def inputs_for(name: str, results: Mapping[str, StageResult]) -> dict[str, str]:
     """Hashes of the stage's inputs, out of the results of the stages before it."""
+    stage_of = host_stage(name)
     inputs = {}
-    for own, (stage, artefact) in host_stage(name).takes.items():
+    for own, (stage, artefact) in stage_of.may_take.items():
+        if stage in results and artefact in results[stage].artefacts:
+            inputs[own] = results[stage].artefacts[artefact].sha256
+    for own, (stage, artefact) in stage_of.takes.items():
         result = results.get(stage)
         if result is None or artefact not in result.artefacts:
             raise PipelineError(f"The stage {name} needs {artefact} of the stage {stage}; run {stage} first.")

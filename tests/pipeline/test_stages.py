@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mtplab.pipeline.cache import Store
+from mtplab.pipeline.cache import ArtefactRef, Store
 from mtplab.pipeline.errors import PipelineError
 from mtplab.pipeline.job import Emitter, Job, StageFailed
 from mtplab.pipeline.stage import (
@@ -92,6 +92,80 @@ def test_quantise_shows_which_module_became_what(quantised: tuple[Path, Any]) ->
     assert rows["blocks.0.attention.q_proj.weight"]["uses"] == 3  # prefill, decode, verify share it
     audit = json.loads((folder / "audit.json").read_text())
     assert {row["dtype"] for row in audit["head"] if row["role"] == "body"} == {"INT8"}
+
+
+def calibrating(small: Any, folder: Path, calibration: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    from mtplab.pipeline.stages import calibrate
+
+    monkeypatch.setenv("MTPLAB_CACHE", str(folder / "cache"))
+    params = {
+        "model": "small",
+        "model_files": {},
+        "calibration": {"name": calibration.name, "path": str(calibration), "sha256": ""},
+        "calibration_ranges": "moving_average",
+    }
+    job = make_job(
+        small,
+        folder / "work",
+        "calibrate",
+        params,
+        backbone__tflite=small.backbone,
+        head__tflite=small.head,
+        tokenizer__json=small.tokenizer,
+    )
+    return calibrate.run(job, quiet())
+
+
+def calibration_set(tokenizer: Path, path: Path) -> Path:
+    from mtplab.calibration.build import Plan, build_set
+    from mtplab.calibration.reader import Reader
+    from mtplab.calibration.record import save_set
+    from mtplab.calibration.sources import Log, Record, Turn
+
+    texts = [f"{n} {chr(97 + n) * (n + 3)} {n * n}" for n in range(8)]
+    records = [Record(turns=(Turn("user", text),), place="x") for text in texts]
+    reader = Reader("small", tokenizer, 160)
+    plan = Plan(longest=90, size=5, no_system=True)
+    save_set(path, build_set(Log(tuple(records), (), 0), reader, plan, lambda *_: None, least=4))
+    return path
+
+
+def test_calibration_hands_over_ranges_of_both_graphs_and_keeps_no_prompt_in_the_session(
+    small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = calibration_set(small.tokenizer, tmp_path / "calibration.json")
+    output = calibrating(small, tmp_path, path, monkeypatch)
+    whole = json.loads((tmp_path / "work" / "statistics.json").read_text())
+    assert set(whole) == {"backbone", "head"}
+    assert all({"min", "max"} <= set(one) for graph in whole.values() for one in graph.values())
+    assert output.figures["statistics"]["samples"]["backbone"].keys() == {"prefill_16", "decode", "verify"}
+    assert output.figures["set"]["counts"]["chosen"] == 5
+    assert "prompts" not in output.figures["set"] and "distance to production unknown" in output.summary
+    assert not list((tmp_path / "cache" / "calibration").glob("*"))
+
+
+def test_a_calibration_set_of_another_tokenizer_stops_the_stage(
+    small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mtplab.calibration.errors import CalibrationError
+
+    other = tmp_path / "other.json"
+    other.write_text(small.tokenizer.read_text().replace('"version":', ' "version":', 1))
+    path = calibration_set(other, tmp_path / "calibration.json")
+    with pytest.raises(CalibrationError, match="its tokens would be other words"):
+        calibrating(small, tmp_path, path, monkeypatch)
+
+
+def test_statistics_reach_quantisation_where_the_run_calibrates_and_are_not_missed_where_it_does_not() -> None:
+    def done(stage: str, *names: str) -> StageResult:
+        return StageResult(
+            stage=stage, status="done", seconds=0, artefacts={name: ArtefactRef(name, 1) for name in names}
+        )
+
+    before = {"export": done("export", "backbone.tflite", "head.tflite", "modules.json")}
+    assert "statistics.json" not in inputs_for("quantise", before)
+    after = {**before, "calibrate": done("calibrate", "statistics.json")}
+    assert inputs_for("quantise", after)["statistics.json"] == "statistics.json"
 
 
 @pytest.fixture
@@ -269,7 +343,7 @@ def test_judging_a_pair_on_its_own_output_gives_its_true_rounds(small: Any, prom
 
 def test_stages_stand_in_order_and_each_takes_only_from_earlier_ones() -> None:
     names = [stage.name for stage in HOST_STAGES]
-    assert names == ["freeze", "export", "align", "quantise", "acceptance"]
+    assert names == ["freeze", "export", "align", "calibrate", "quantise", "acceptance"]
     for index, stage in enumerate(HOST_STAGES):
         assert all(source in names[:index] for source, _ in stage.takes.values())
         assert not stage.measuring

@@ -5,19 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from mtplab.model.errors import ModelError
 
-_FOLDER = Path(__file__).parent
-SHIPPED = ("demo", "acceptance", "assistant")
+PROMPTS_FOLDER = Path(__file__).parent
+SHIPPED = ("demo", "acceptance", "assistant", "calibration")
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     """One prompt. `continuation` is the real text that follows it, where that is known.
 
-    `raw` text stands as it is; all other prompts go through the chat template of a model that has one.
+    `raw` text stands as it is; all other prompts go through the chat template of a model that has one, with their
+    `system` prompt where they carry one.
     """
 
     id: str
@@ -26,10 +28,12 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     continuation: str | None = None
     source: str | None = None
     raw: bool = False
+    system: str | None = None
+    language: str | None = None
 
 
 class PromptSet(msgspec.Struct, frozen=True, kw_only=True):
-    """Prompts in file order; `sha256` identifies what is asked (id, class, text), not how the file is written."""
+    """Prompts in file order; `sha256` says what is asked (id, class, text, system), not how the file is written."""
 
     name: str
     prompts: tuple[Prompt, ...]
@@ -45,9 +49,12 @@ class PromptSet(msgspec.Struct, frozen=True, kw_only=True):
 
 def prompts_sha256(prompts: tuple[Prompt, ...]) -> str:
     """sha256 over canonical JSON: sorted keys, no spaces, UTF-8."""
-    rows = [
-        {"id": p.id, "class": p.prompt_class, "text": p.text, **({"raw": True} if p.raw else {})} for p in prompts
-    ]
+    rows: list[dict[str, Any]] = []
+    for p in prompts:
+        row: dict[str, Any] = {"id": p.id, "class": p.prompt_class, "text": p.text}
+        # Only where they say something, so that sets without them keep their hash.
+        row |= ({"raw": True} if p.raw else {}) | ({"system": p.system} if p.system else {})
+        rows.append(row)
     canonical = json.dumps(rows, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(canonical.encode("utf-8")).hexdigest()
 
@@ -55,7 +62,7 @@ def prompts_sha256(prompts: tuple[Prompt, ...]) -> str:
 def load_prompts(name_or_path: str | Path) -> PromptSet:
     """A shipped set by name, or a JSON Lines file of {id, class, text}; raises `ModelError` otherwise."""
     if str(name_or_path) in SHIPPED:
-        return _read(_FOLDER / f"{name_or_path}.jsonl", str(name_or_path))
+        return _read(PROMPTS_FOLDER / f"{name_or_path}.jsonl", str(name_or_path))
     path = Path(name_or_path)
     if not path.is_file():
         raise ModelError(
