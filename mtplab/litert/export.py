@@ -82,6 +82,7 @@ def _convert(
             f"{type(module).__name__} is in training mode, so dropout and norm statistics would be exported live; "
             "freeze it first."
         )
+    _refuse_half(module)
     import litert_torch
 
     converter: Any = litert_torch
@@ -92,12 +93,33 @@ def _convert(
         try:
             converter.convert().export(str(path))
         except Exception as error:
-            reason = str(error).strip().splitlines()
-            raise LiteRtError(
-                f"{type(module).__name__} could not be converted ({type(error).__name__}: "
-                f"{reason[0] if reason else 'no reason given'}); look at its norm layers and dtypes first."
-            ) from error
+            raise LiteRtError(_why_not_converted(module, error)) from error
     return path
+
+
+# What makes float16 arithmetic fail, and what gives small files all the same.
+_HALF = (
+    "the converter refuses norms in float16 (tfl.pow and tfl.rsqrt): compute in float32 (torch.nn.RMSNorm does) and "
+    "let the recipe fp16 store the weights as float16"
+)
+
+
+def _refuse_half(module: nn.Module) -> None:
+    """Before minutes of work: weights in half precision make half-precision norms."""
+    half = [name for name, value in module.named_parameters() if value.dtype in (torch.float16, torch.bfloat16)]
+    if half:
+        raise LiteRtError(
+            f"{type(module).__name__} holds {len(half)} weights in half precision ({half[0]} for one), and {_HALF}."
+        )
+
+
+def _why_not_converted(module: nn.Module, error: Exception) -> str:
+    reason = str(error).strip().splitlines()
+    what = f"{type(module).__name__} could not be converted"
+    if re.search(r"'tfl\.\w+' that was explicitly marked illegal.*xf16>", str(error)):
+        return f"{what}, because {_HALF}."
+    first = reason[0] if reason else "no reason given"
+    return f"{what} ({type(error).__name__}: {first}); look at its norm layers and dtypes first."
 
 
 def module_names(module: nn.Module, path: Path) -> dict[str, str]:

@@ -49,3 +49,31 @@ def test_a_reduced_head_of_a_new_family_exports_as_it_is(kind: Any, tmp_path: Pa
         assert got.shape == (1, 3, 64)
         np.testing.assert_allclose(got, wanted, atol=2e-3, rtol=1e-3)
         assert got.argmax(-1).tolist() == wanted.argmax(-1).tolist()
+
+
+def test_half_precision_weights_are_refused_before_anything_is_converted(tmp_path: Path) -> None:
+    from mtplab.litert.errors import LiteRtError
+
+    head = build_head("token_conditioned", Backbone(BackboneConfig(vocab=16, d_model=8, layers=1, ff=8)), 2)
+    with pytest.raises(LiteRtError, match=r"half precision .*tfl\.pow and tfl\.rsqrt.* recipe fp16"):
+        export_head(head.eval().half(), tmp_path / "never.tflite")
+
+
+def test_a_norm_that_computes_in_half_precision_fails_with_the_cure(tmp_path: Path) -> None:
+    """The tutorial's norm by hand; float32 weights, so that only the converter can find it."""
+    import torch
+
+    from mtplab.litert.errors import LiteRtError
+    from mtplab.litert.export import export_head
+
+    class Norm(torch.nn.Module):
+        def example_inputs(self) -> dict[str, torch.Tensor]:
+            return {"hidden": torch.zeros(1, 1, 8)}
+
+        def forward(self, hidden: torch.Tensor) -> dict[str, torch.Tensor]:
+            x = hidden.half()
+            return {"logits": (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-3)).float()}
+
+    norm: Any = Norm().eval()
+    with pytest.raises(LiteRtError, match=r"Norm could not be converted, because .* recipe fp16"):
+        export_head(norm, tmp_path / "never.tflite")
