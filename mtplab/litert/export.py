@@ -19,6 +19,7 @@ from mtplab.litert.audit import audit, key
 from mtplab.litert.errors import LiteRtError
 from mtplab.model.backbone import Backbone, empty_cache
 from mtplab.model.heads import Head
+from mtplab.model.single_step import SingleStep
 
 # done, total, what is being done
 Progress = Callable[[int, int, str], None]
@@ -41,6 +42,12 @@ def cache_update_slice(cache: torch.Tensor, new: torch.Tensor, input_pos: torch.
 def export_head(head: Head, path: Path, progress: Progress = _nothing) -> Path:
     """Write `head` as signature `draft`: hidden[1,1,D] (and what its family takes) in, logits[1,γ,V] out."""
     return _convert(head, {"draft": head.example_inputs()}, path, progress)
+
+
+def export_drafter(head: Head, backbone: Backbone, path: Path, progress: Progress = _nothing) -> Path:
+    """Write `head` as the single-step drafter of LiteRT-LM; see `model/single_step.py`."""
+    step = SingleStep(head, backbone)
+    return _convert(step, {"mtp_drafter": step.example_inputs()}, path, progress)
 
 
 def export_backbone(

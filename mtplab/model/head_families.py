@@ -192,14 +192,14 @@ class ZeroCopyHead(TokenConditionedHead):
         `kv` are the two caches of `cache_inputs`, [1,KV,T,HD]; slots from p+1 on are ignored.
         """
         k_name, v_name = self.cache_inputs()
-        return self.chained(hidden, token, self._attend_cache(kv[k_name], kv[v_name], input_pos))
+        return self.chained(hidden, token, self.attend_cache(kv[k_name], kv[v_name], input_pos))
 
-    def _attend_cache(self, k_cache: torch.Tensor, v_cache: torch.Tensor, input_pos: torch.Tensor) -> Attend:
+    def attend_cache(self, k_cache: torch.Tensor, v_cache: torch.Tensor, input_pos: torch.Tensor) -> Attend:
         shape = self.shape
         groups = shape.heads // shape.kv_heads
         mask = torch.where(self.slots[None, :] < input_pos[:, None], 0.0, MASKED)
 
-        def attend(query: torch.Tensor, k: int) -> torch.Tensor:
+        def attend(query: torch.Tensor, k: int | torch.Tensor) -> torch.Tensor:
             at = (input_pos + (k - 1)).clamp(max=self.cos.shape[0] - 1).long()
             q = query.view(1, 1, shape.heads, shape.head_dim).transpose(1, 2)
             q = rotate(q, self.cos[at], self.sin[at]).reshape(1, shape.kv_heads, groups, shape.head_dim)
@@ -216,7 +216,7 @@ class ZeroCopyHead(TokenConditionedHead):
         seen = (torch.arange(k.shape[2]) <= positions[..., None])[:, None]
         latest = self.cos.shape[0] - 1
 
-        def attend(query: torch.Tensor, draft: int) -> torch.Tensor:
+        def attend(query: torch.Tensor, draft: int | torch.Tensor) -> torch.Tensor:
             at = (positions + draft).clamp(max=latest)
             q = query.view(k.shape[0], positions.shape[1], shape.heads, shape.head_dim).transpose(1, 2)
             q = rotate(q, self.cos[at][:, None], self.sin[at][:, None])

@@ -132,10 +132,25 @@ HOST_STAGES: tuple[HostStage, ...] = (
         packages=_LITERT,
     ),
 )
+# No stages of a run: a command asks for them, and they take what a run left.
+SIDE_STAGES: tuple[HostStage, ...] = (
+    HostStage(
+        name="bundle",
+        title="Bundle",
+        uses=("model", "model_files", "head", "gamma", "head_recipe"),
+        takes={
+            **_MODEL,
+            "backbone.tflite": ("quantise", "backbone.tflite"),
+            "tokenizer.json": ("freeze", "tokenizer.json"),
+        },
+        packages=(*_TORCH, "litert-torch", "ai-edge-litert", "ai-edge-quantizer", "litert-lm-builder"),
+        data=("litert/recipes.toml",),
+    ),
+)
 
 
 def host_stage(name: str) -> HostStage:
-    for stage in HOST_STAGES:
+    for stage in (*HOST_STAGES, *SIDE_STAGES):
         if stage.name == name:
             return stage
     raise PipelineError(

@@ -1,0 +1,82 @@
+"""A draft head in the form that LiteRT-LM runs: one draft a call, the runtime feeds token and state back.
+
+The runtime calls it γ times a round with `activations` = embedding of the last token ‖ state before, and takes the
+largest logit and the new state. The first state is `hidden[p]`; `input_pos` is p in every call of the round, and the
+caches hold the slots 0..p (probed on litert-lm 0.18.1: tests/litert/test_lm_contract.py).
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn as nn
+
+from mtplab.model.backbone import Backbone, empty_cache
+from mtplab.model.errors import ModelError
+from mtplab.model.head_base import Attend, Head
+from mtplab.model.head_families import TokenConditionedHead, ZeroCopyHead
+
+# A state's root mean square says which draft made it: k · _MARK after draft k. Heads normalise their state first, so
+# its size is free to say that; a backbone's own hidden state is far smaller.
+_MARK = float(2**20)
+
+
+class SingleStep(nn.Module):
+    """`head` as one step: activations[1,1,2D] and input_pos[1] to logits[1,1,V] and projected_activations[1,1,D]."""
+
+    def __init__(self, head: Head, backbone: Backbone) -> None:
+        """Raises `ModelError` for a head that is no chain of token and state."""
+        super().__init__()
+        if not isinstance(head, TokenConditionedHead):
+            raise ModelError(
+                f"LiteRT-LM feeds a drafter the token before and one state, and a {head.config.kind} head takes no "
+                "token, so it cannot be bundled; train a token_conditioned or zero_copy head."
+            )
+        self.head = head
+        self.context = backbone.config.context
+        self.embedding_scale = backbone.config.embedding_scale
+        self._cache_shape = tuple(next(iter(empty_cache(backbone.config).values())).shape)
+        self.eval()
+
+    def example_inputs(self) -> dict[str, torch.Tensor]:
+        """Inputs by name in the static shapes of an export; a zero-copy head also takes its caches."""
+        inputs = {
+            "activations": torch.linspace(-1.7, 1.7, 2 * self.head.config.d_model).view(1, 1, -1),
+            "input_pos": torch.ones(1, dtype=torch.int32),
+        }
+        names = self.head.cache_inputs() if isinstance(self.head, ZeroCopyHead) else ()
+        return inputs | {name: torch.zeros(self._cache_shape) for name in names}
+
+    def forward(
+        self, activations: torch.Tensor, input_pos: torch.Tensor, **kv: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
+        """One draft. Without attention the position decides nothing, but the runtime always writes it."""
+        width = self.head.config.d_model
+        embedded, state = activations[..., :width], activations[..., width:]
+        if self.embedding_scale != 1.0:
+            embedded = embedded / self.embedding_scale
+        if not isinstance(self.head, ZeroCopyHead):
+            # Multiplied by nothing, so that the graph keeps the input.
+            made = self.head.step(state, embedded) + input_pos.float() * 0.0
+            return {"logits": self.head.project(made), "projected_activations": made}
+        k_name, v_name = self.head.cache_inputs()
+        size = _size(state)
+        k = torch.round(size / _MARK).to(torch.int32).view(1) + 1
+        attend = _at(self.head.attend_cache(kv[k_name], kv[v_name], input_pos + 1), k)
+        made = self.head.step(state, embedded, 1, attend)
+        return {
+            "logits": self.head.project(made),
+            "projected_activations": made / _size(made) * (k.float() * _MARK),
+        }
+
+
+def _size(state: torch.Tensor) -> torch.Tensor:
+    return torch.sqrt((state * state).mean(-1, keepdim=True) + 1e-12)
+
+
+def _at(attend: Attend, k: torch.Tensor) -> Attend:
+    """`attend` at draft k, which only the graph knows."""
+
+    def attending(query: torch.Tensor, _: int | torch.Tensor) -> torch.Tensor:
+        return attend(query, k)
+
+    return attending

@@ -1,0 +1,87 @@
+"""`mtplab bundle`: the model and its head as one `.litertlm` file, by the pipeline's own stages and cache."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+STAGES = ("freeze", "export", "align", "quantise", "bundle")
+EXIT_FAILED, EXIT_STOPPED = 4, 130
+
+
+@click.command("bundle")
+@click.option("--model", default="tiny", show_default=True, help="As for `mtplab run`.")
+@click.option("--head", default="token_conditioned", show_default=True, help="token_conditioned or zero_copy.")
+@click.option("--gamma", default=3, show_default=True, type=click.IntRange(1, 16), help="Drafts a round: fixed.")
+@click.option("--recipe", default="mixed", show_default=True, help="Quantisation recipe of the backbone.")
+@click.option("--head-recipe", help="Quantisation recipe of the drafter [as the backbone's].")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The .litertlm file.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON value on stdout, nothing else.")
+def bundle_command(out: Path, as_json: bool, head_recipe: str | None, **given: Any) -> int:
+    """Write a bundle that LiteRT-LM runs with and without speculative decoding.
+
+    The backbone in it is the deployed one, weight for weight. Exit codes: 0 written; 1 usage; 4 a stage failed;
+    130 stopped.
+    """
+    from mtplab.model.errors import ModelError
+    from mtplab.pipeline.errors import PipelineError
+    from mtplab.pipeline.stage import RunParameters
+
+    parameters = RunParameters(head_recipe=head_recipe or given["recipe"], **given)
+    try:
+        results = _run(parameters, lambda line: click.echo(line, err=True))
+    except (ModelError, PipelineError) as error:
+        raise click.UsageError(str(error)) from None
+    except KeyboardInterrupt:
+        return EXIT_STOPPED
+    last = results[-1]
+    if last.status not in ("done", "cached"):
+        click.echo(f"mtplab: {last.stage}: {last.reason}", err=True)
+        return EXIT_FAILED
+    _deliver(last.artefacts["model.litertlm"].sha256, out)
+    answer = {"file": str(out), "sha256": last.artefacts["model.litertlm"].sha256, **last.figures}
+    click.echo(msgspec.json.encode(answer).decode() if as_json else f"{out}: {last.summary}")
+    return 0
+
+
+def _run(parameters: Any, say: Callable[[str], None]) -> list[Any]:
+    """The stages one after the other until one does not end well."""
+    from mtplab.pipeline.stage import inputs_for, params_for, run_host_stage
+
+    params = {name: params_for(name, parameters) for name in STAGES}  # bad names are refused before anything begins
+    store, cancel = _store(), threading.Event()
+    results: dict[str, Any] = {}
+    for name in STAGES:
+        try:
+            results[name] = run_host_stage(
+                name, params[name], inputs_for(name, results), store, lambda event: None, cancel
+            )
+        except KeyboardInterrupt:
+            say(f"{name}: stopped")
+            raise
+        result = results[name]
+        say(f"{name:<9} {result.status} {result.seconds:.1f} s  {result.summary}")
+        if result.status not in ("done", "cached"):
+            break
+    return list(results.values())
+
+
+def _store() -> Any:
+    from mtplab.pipeline.cache import Store
+    from mtplab.session import paths
+
+    return Store(paths.cache_dir() / "stages")
+
+
+def _deliver(sha256: str, out: Path) -> None:
+    """Copy the artefact under a passing name first: a torn copy must not look like a bundle."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    partial = out.with_name(out.name + ".part")
+    shutil.copyfile(_store().path(sha256), partial)
+    partial.replace(out)
