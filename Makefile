@@ -14,7 +14,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[pipeline,dev]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[pipeline,runtime,dev]'
 	@touch $@
 
 lab: env

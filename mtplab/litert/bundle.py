@@ -188,7 +188,8 @@ def _metadata(text: Text, context: int, start: Sequence[int]) -> bytes:
     from litert_lm_builder.runtime.proto import llm_metadata_pb2
 
     metadata: Any = llm_metadata_pb2.LlmMetadata()
-    metadata.start_token.token_ids.ids.extend(start)
+    if start:  # the runtime aborts on a start token without ids
+        metadata.start_token.token_ids.ids.extend(start)
     for token in text.stop_tokens:
         metadata.stop_tokens.add().token_ids.ids.append(token)
     metadata.max_num_tokens = context

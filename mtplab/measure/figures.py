@@ -19,11 +19,12 @@ from mtplab.speculation.acceptance import (
 )
 from mtplab.speculation.intervals import Estimate, bootstrap_median, bootstrap_statistic
 
-Evidence = Literal["totals", "stamps", "rounds"]
+Evidence = Literal["totals", "arrivals", "stamps", "rounds"]
 FOUR = ("ttft_ms", "tpot_ms", "tokens_per_s", "alpha")
 UNITS = {"ttft_ms": "ms", "tpot_ms": "ms", "tokens_per_s": "tokens/s"}
 MTP_OFF = "MTP was off in this configuration"
 NO_ROUND = "no draft round was recorded"
+DERIVED = "derived by the runtime, not observed"
 
 
 class PromptFigures(msgspec.Struct, frozen=True, kw_only=True, rename={"klass": "class"}):
@@ -34,7 +35,8 @@ class PromptFigures(msgspec.Struct, frozen=True, kw_only=True, rename={"klass": 
     `stamps_us` are the tokens' times after the request. `plain_steps` are tokens behind the first that no draft
     round made. Where rounds drafted different lengths (an adaptive policy), `gamma` is None and `gammas` holds the
     length of each. `handover_us` is the part of draft and verify times that passed data between backbone and head.
-    `evidence` is the best level this prompt has.
+    `evidence` is the best level this prompt has; `arrival` says that its times are those at which streamed text
+    arrived, so that tokens of one piece share theirs. `ttft_derived_ms` is the runtime's own reckoning.
     """
 
     prompt: str
@@ -57,6 +59,8 @@ class PromptFigures(msgspec.Struct, frozen=True, kw_only=True, rename={"klass": 
     reasons: dict[str, str]
     gammas: list[int] = []
     handover_us: int | None = None
+    arrival: bool = False
+    ttft_derived_ms: float | None = None
 
     @property
     def drafts(self) -> list[tuple[int, int]]:
@@ -108,10 +112,12 @@ def prompt_figures(run: PromptRun) -> PromptFigures:
         draft_us=_total_us(r.draft_ns for r in run.rounds),
         verify_us=_total_us(r.verify_ns for r in run.rounds),
         stamps_us=[s // 1000 for s in stamps],
-        evidence="rounds" if run.rounds else "stamps",
+        evidence="rounds" if run.rounds else "arrivals" if run.stamps == "arrival" else "stamps",
         reasons=reasons,
         gammas=[r.gamma for r in rounds] if len(gammas) > 1 else [],
         handover_us=_total_us(r.handover_ns for r in run.rounds),
+        arrival=run.stamps == "arrival",
+        ttft_derived_ms=run.runtime.ttft_derived_ms if run.runtime else None,
     )
 
 
@@ -195,11 +201,17 @@ def prompt_median(repeats: Sequence[PromptFigures], name: str) -> float | None:
 def _figures(prompts: Sequence[PromptFigures], *, mtp: bool) -> dict[str, Figure]:
     groups = by_prompt(prompts)
     figures: dict[str, Figure] = {}
+    times: Evidence = "arrivals" if any(p.arrival for p in prompts) else "stamps"
     for name, unit in UNITS.items():
         known = [(v, r[0].klass) for r in groups.values() if (v := prompt_median(r, name)) is not None]
         values, classes = [v for v, _ in known], [klass for _, klass in known]
         reason = _why(prompts, name)
-        figures[name] = _figure(bootstrap_median(values, "median", strata=classes), unit, "stamps", reason)
+        figures[name] = _figure(bootstrap_median(values, "median", strata=classes), unit, times, reason)
+    derived = [v for repeats in groups.values() if (v := prompt_median(repeats, "ttft_derived_ms")) is not None]
+    if derived:
+        figures["ttft_derived_ms"] = Figure(
+            value=statistics.median(derived), n=len(derived), unit="ms", evidence="totals", reason=DERIVED
+        )
     figures |= acceptance_figures(prompts, mtp=mtp)
     figures["n"] = Figure(value=float(len(groups)), unit="prompts")
     return figures
@@ -307,9 +319,7 @@ def totals_figures(
         ),
     }
     if ttft_derived_ms is not None:
-        figures["ttft_derived_ms"] = Figure(
-            value=ttft_derived_ms, unit="ms", evidence="totals", reason="derived by the runtime, not observed"
-        )
+        figures["ttft_derived_ms"] = Figure(value=ttft_derived_ms, unit="ms", evidence="totals", reason=DERIVED)
     if gamma is not None and drafted is not None and accepted is not None:
         rounds = rounds_from_totals(gamma, drafted, accepted)
         figures["alpha"] = _figure(alpha_from_totals(gamma, drafted, accepted), "", "totals", None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from typing import Annotated, Any, Union
+from typing import Annotated, Any, Literal, Union
 
 import msgspec
 
@@ -18,6 +18,7 @@ NAME_LIMIT = 200
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Nanoseconds = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Stamps = Literal["own", "arrival"]
 
 
 class TokenSeen(msgspec.Struct, frozen=True):
@@ -42,8 +43,23 @@ class RoundSeen(msgspec.Struct, frozen=True):
     handover_ns: int | None = None
 
 
+class RuntimeTotals(msgspec.Struct, frozen=True, kw_only=True):
+    """A runtime's own totals of one prompt, where it keeps any; it computes `ttft_derived_ms`, nobody sees it."""
+
+    decode_tokens: Count | None = None
+    decode_tokens_per_s: float | None = None
+    prefill_tokens: Count | None = None
+    prefill_tokens_per_s: float | None = None
+    ttft_derived_ms: float | None = None
+    mtp_rounds: Count | None = None
+    """All draft rounds, also the last one where a stop token hid how much of it was accepted."""
+
+
 class PromptRun(msgspec.Struct, frozen=True):
-    """One decoded prompt. `problem` says why its records cannot be trusted; then it gives no figure."""
+    """One decoded prompt. `problem` says why its records cannot be trusted; then it gives no figure.
+
+    `stamps` says whose clock is read when: the process's own at every token, or at the arrival of streamed text.
+    """
 
     prompt: str
     klass: str
@@ -56,6 +72,8 @@ class PromptRun(msgspec.Struct, frozen=True):
     reason: str | None
     output_sha256: str | None
     problem: str | None
+    stamps: Stamps = "own"
+    runtime: RuntimeTotals | None = None
 
 
 class Damage(msgspec.Struct, frozen=True):
@@ -109,6 +127,7 @@ class _Begin(_Line, frozen=True, tag="begin", kw_only=True, rename={"klass": "cl
     klass: str = "unclassified"
     input_tokens: Count | None = None
     warmup: bool = False
+    stamps: Stamps = "own"
 
 
 class _Token(_Line, frozen=True, tag="token", kw_only=True):
@@ -132,6 +151,7 @@ class _End(_Line, frozen=True, tag="end", kw_only=True):
     reason: str
     output_tokens: Count
     output_sha256: str | None = None
+    runtime: RuntimeTotals | None = None
 
 
 class _Error(_Line, frozen=True, tag="error", kw_only=True):
@@ -187,6 +207,8 @@ class _Open:
             reason=clean_text(end.reason, NAME_LIMIT) if end else None,
             output_sha256=end.output_sha256 if end else None,
             problem=self.problem,
+            stamps=self.begin.stamps,
+            runtime=end.runtime if end else None,
         )
 
     def _check(self, end: _End) -> None:

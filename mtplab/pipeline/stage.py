@@ -137,14 +137,13 @@ SIDE_STAGES: tuple[HostStage, ...] = (
     HostStage(
         name="bundle",
         title="Bundle",
-        uses=("model", "model_files", "head", "gamma", "head_recipe"),
+        uses=("model", "model_files", "head", "gamma", "recipes"),
         takes={
             **_MODEL,
             "backbone.tflite": ("quantise", "backbone.tflite"),
             "tokenizer.json": ("freeze", "tokenizer.json"),
         },
         packages=(*_TORCH, "litert-torch", "ai-edge-litert", "ai-edge-quantizer", "litert-lm-builder"),
-        data=("litert/recipes.toml",),
     ),
 )
 

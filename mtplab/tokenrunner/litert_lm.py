@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import mtplab
-from mtplab.tokenrunner.pieces import Piece, arrived_tokens, rounds_behind
-from mtplab.tokenrunner.protocol import ProtocolWriter, output_sha256
+from mtplab.tokenrunner.arrivals import STAMPS, Piece, Request, write_prompt
+from mtplab.tokenrunner.protocol import ProtocolWriter
 from mtplab.tokenrunner.runner import (
     EXIT_FAILED,
     EXIT_OK,
@@ -33,7 +33,6 @@ from mtplab.tokenrunner.runner import (
 )
 
 PROGRAM = "mtplab-litert-lm"
-STAMPS = "arrival"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -128,12 +127,15 @@ class _Session:
             pieces = [Piece(text, time.monotonic_ns()) for text in self._pieces(session, prompt.text or "")]
             ended = time.monotonic_ns()
             info = session.get_benchmark_info()
-        self.writer.write(
-            "begin", began, prompt=prompt.id, **{"class": prompt.klass}, warmup=warmup, stamps=STAMPS,
-            input_tokens=int(info.last_prefill_token_count),
-        )  # fmt: skip
-        self._records(pieces, info, ended)
-        self.writer.flush()
+        options = self.options
+        request = Request(
+            prompt=prompt.id,
+            klass=prompt.klass,
+            warmup=warmup,
+            limit=options.max_tokens,
+            gamma=options.gamma if options.mtp == "on" else None,
+        )
+        write_prompt(self.writer, self.tokenizer, request, pieces, began, ended, _totals(info))
 
     def _session(self) -> contextlib.AbstractContextManager[Any]:
         runtime, limit = self.runtime, self.options.max_tokens
@@ -153,41 +155,9 @@ class _Session:
         for response in session.run_decode_async():
             yield response.texts[0]
 
-    def _records(self, pieces: list[Piece], info: Any, ended: int) -> None:
-        """Tokens by their pieces, the rounds behind them where they can be told, and the end."""
-        tokens = arrived_tokens(self.tokenizer, pieces)
-        decoded = int(info.last_decode_token_count)
-        counts = [0] * len(pieces)
-        for token in tokens:
-            counts[token.piece] += 1
-        gamma = self.options.gamma if self.options.mtp == "on" else None
-        accepted = rounds_behind(counts, gamma, decoded) if gamma else None
-        for index, piece in enumerate(pieces):
-            if accepted is not None and gamma and index < len(accepted):
-                self.writer.write(
-                    "round", piece.t_ns, round=index, gamma=gamma, accepted=accepted[index],
-                    emitted=accepted[index] + 1, ranks=[],
-                )  # fmt: skip
-            for place, token in enumerate(one for one in tokens if one.piece == index):
-                self.writer.write("token", piece.t_ns, id=token.id, round=_round_of(index, place, accepted))
-        ids = [token.id for token in tokens]
-        self.writer.write(
-            "end", ended, reason="limit" if decoded >= self.options.max_tokens else "stop",
-            output_tokens=len(ids), output_sha256=output_sha256(ids), runtime=_totals(info),
-        )  # fmt: skip
-
-
-def _round_of(piece: int, place: int, accepted: list[int] | None) -> int | None:
-    """The round that made the `place`-th token of a piece; the first token of all is made by no round."""
-    if accepted is None:
-        return None
-    if place == 0:
-        return piece - 1 if piece else None
-    return piece
-
 
 def _totals(info: Any) -> dict[str, float]:
-    """The runtime's own figures of one prompt. Its time to first token is prefill + decode ÷ n, observed by nobody."""
+    """The runtime's own figures of one prompt; its time to first token is prefill + decode ÷ n, seen by nobody."""
     return {
         "decode_tokens": int(info.last_decode_token_count),
         "decode_tokens_per_s": info.last_decode_tokens_per_second,

@@ -109,7 +109,8 @@ def _read(path: Path, what: str) -> bytes:
         raise UsageError(f"The {what} {path} cannot be read ({error.strerror}); check the path.") from error
 
 
-def _tokenizer(path: Path) -> Any:
+def load_tokenizer(path: Path) -> Any:
+    """A tokenizer.json; `UsageError` where it is none."""
     data = _read(path, "tokenizer")
     from tokenizers import Tokenizer
 
@@ -130,7 +131,7 @@ class _Session:
             raise UsageError("--max-tokens and the threads must be 1 or more, and --warmup-prompts 0 or more.")
         self.options, self.writer = options, writer
         self.prompts = read_prompts(options.prompts)
-        self.tokenizer = _tokenizer(options.tokenizer)
+        self.tokenizer = load_tokenizer(options.tokenizer)
         self.stop = frozenset(options.stop_id)
         try:
             self.backbone = LiteRtBackbone(options.backbone, options.threads, accelerator=options.backend)
@@ -202,19 +203,19 @@ class _Session:
             context=backbone.context_limit,
             cache_mode=backbone.cache_mode,
             backbone={
-                **_file(options.backbone),
+                **describe_file(options.backbone),
                 "init_ms": backbone.init_ms,
                 "first_run_ms": backbone.first_run_ms,
             },
             head=None
             if head is None
             else {
-                **_file(options.head),
+                **describe_file(options.head),
                 "init_ms": head.init_ms,
                 "first_run_ms": {"draft": head.first_run_ms},
             },
-            tokenizer=_file(options.tokenizer),
-            prompts={**_file(options.prompts), "count": len(self.prompts)},
+            tokenizer=describe_file(options.tokenizer),
+            prompts={**describe_file(options.prompts), "count": len(self.prompts)},
             runtime=f"ai-edge-litert {metadata.version('ai-edge-litert')}",
             abi=platform.machine(),
             flush=options.flush,
@@ -298,7 +299,8 @@ def _round_costs(text: str) -> dict[int, float] | None:
         raise UsageError(f"--round-costs takes γ:cost pairs such as 1:1.4,3:1.6, not {text!r}.") from None
 
 
-def _file(path: Path) -> dict[str, Any]:
+def describe_file(path: Path) -> dict[str, Any]:
+    """Name, hash and size of a file, for `env`."""
     data = path.read_bytes()
     return {"file": path.name, "sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
 

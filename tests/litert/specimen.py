@@ -93,11 +93,13 @@ def _teach(head: Any, backbone: Any, steps: int = 60) -> None:
 
 
 def _tokenizer(path: Path) -> Path:
-    from tokenizers import Tokenizer, models, pre_tokenizers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-    vocabulary = {chr(32 + n): n for n in range(95)}
+    # Every token has a character, so that any output can be told by its text.
+    vocabulary = {chr(32 + n) if n < 95 else chr(256 + n): n for n in range(160)}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token=None))
     tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    tokenizer.decoder = decoders.Fuse()
     tokenizer.save(str(path))
     return path
 

@@ -7,6 +7,7 @@ import msgspec
 from mtplab.litert.bundle import Bundle, Text, write_bundle
 from mtplab.litert.export import export_drafter
 from mtplab.litert.quantise import quantise
+from mtplab.litert.recipes import Recipe
 from mtplab.model.errors import ModelError
 from mtplab.pipeline.job import Emitter, Job, Output, StageFailed
 from mtplab.pipeline.stages.loading import load_frozen, use_one_thread
@@ -22,7 +23,7 @@ class Settings(msgspec.Struct, frozen=True):
     model_files: dict[str, str]
     head: str
     gamma: int
-    head_recipe: str
+    recipes: dict[str, Recipe]
 
 
 def run(job: Job, emit: Emitter) -> Output:
@@ -38,7 +39,7 @@ def run(job: Job, emit: Emitter) -> Output:
         exported = export_drafter(head, model.backbone, job.output("drafter.float.tflite"))
     except ModelError as error:
         raise StageFailed(str(error)) from error
-    done = quantise(exported, job.output("drafter.tflite"), settings.head_recipe)
+    done = quantise(exported, job.output("drafter.tflite"), settings.recipes["head"])
     emit.progress(2, _STEPS, "steps", "packing")
     text = Text(stop_tokens=(model.end_token,), chat_template=model.chat_template)
     made = write_bundle(
