@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -166,3 +167,29 @@ def _span(estimate: Estimate) -> str:
         return f"unknown ({estimate.reason})"
     interval = "" if estimate.low is None or estimate.high is None else f" [{estimate.low:.2f}–{estimate.high:.2f}]"
     return f"{estimate.value:.2f}×{interval}"
+
+
+def cost_points(comparisons: Sequence[Comparison], configurations: Sequence[Configuration]) -> list[dict[str, Any]]:
+    """What a round of each fixed draft length was measured to cost, by threads, as the calculator takes it.
+
+    Only configurations whose head runs where the backbone does: another place is another question.
+    """
+    by_name = {c.name: c for c in configurations}
+    points = []
+    for comparison in comparisons:
+        configuration, told = by_name[comparison.configuration], comparison.rows[-1].predicted
+        if configuration.gamma is None or told.draft_round_cost is None:
+            continue
+        if configuration.head_place != (configuration.threads, configuration.backend):
+            continue
+        points.append(
+            {
+                "gamma": configuration.gamma,
+                "threads": configuration.threads,
+                "draft_round_cost": told.draft_round_cost,
+                "verify_cost": told.verify_cost,
+                "overhead": told.overhead,
+                "plain_step_ms": told.plain_step_ms,
+            }
+        )
+    return points

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mtplab.measure.compared import MIXED, compare_configurations, sentence
+from mtplab.measure.compared import MIXED, compare_configurations, cost_points, sentence
 from mtplab.measure.conclude import ALL
 from mtplab.measure.exactness import Exactness
 from mtplab.measure.figures import configuration_figures, prompt_figures
@@ -79,6 +79,16 @@ def test_where_no_fixed_length_pays_the_policy_is_judged_by_plain_decoding(measu
         rounds[name] = rounds["adaptive-additive"]
     _, gains = compare_configurations(planned, rounds, {})
     assert {(g.fixed, g.fixed_gamma, g.says) for g in gains} == {("mtp-off", 0, "costs")}
+
+
+def test_the_calculator_is_given_the_cost_of_each_fixed_length_where_the_head_stays(measured):
+    planned, rounds = measured()
+    planned = [*planned, *plan(Policy(), 3, head_threads=(1,))[2:]]
+    rounds["head-threads-1"] = rounds["mtp-on"]
+    comparisons, _ = compare_configurations(planned, rounds, {})
+    points = cost_points(comparisons, planned)
+    assert [(p["gamma"], p["threads"]) for p in points] == [(3, 2), (1, 2)]
+    assert all(p["draft_round_cost"] > 0 and p["verify_cost"] > 0 and p["plain_step_ms"] == 10 for p in points)
 
 
 def test_what_was_not_measured_has_no_row(measured):

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from mtplab.measure import pitfalls
-from mtplab.measure.compared import Comparison, compare_configurations, sentence
+from mtplab.measure.compared import Comparison, compare_configurations, cost_points, sentence
 from mtplab.measure.conclude import Conclusion, MeasuredRound, conclude
 from mtplab.measure.exactness import Exactness
 from mtplab.measure.plan import DEPLOYED, plain_of
@@ -74,6 +74,7 @@ def concluded(
     comparisons, gains = compare_configurations(configurations, rounds, exact)
     more = sentence(comparisons, gains)
     fields = conclusion.event_fields(exactness)
+    fields["predicted"]["points"] = cost_points(comparisons, configurations)
     fields["scenarios"] = [{**s, "text": scenario_text(s)} for s in fields["scenarios"]]
     fields["text"] = f"{conclusion.text} {more}" if more else conclusion.text
     event = ev.Concluded(
