@@ -34,6 +34,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "Take the MTP weights of another checkpoint.",
     ),
     "bundle": ("mtplab.pipeline.bundle_command", "bundle_command", "Pack model and head as .litertlm for LiteRT-LM."),
+    "calibrate": (
+        "mtplab.pipeline.calibrate_command",
+        "calibrate_command",
+        "Build a calibration set out of logs; collect ranges.",
+    ),
     "log": ("mtplab.benchlog.command", "log_command", "Judge benchmark logs: did the requested delegate run?"),
     "calc": ("mtplab.speculation.command", "calc_command", "Speedup from acceptance, draft length and costs."),
     "adapt": ("mtplab.speculation.adapt_command", "adapt_command", "Recorded rounds under an adaptive draft length."),

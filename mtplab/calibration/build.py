@@ -16,12 +16,10 @@ from mtplab.calibration.record import (
     VERSION,
     CalibrationPrompt,
     CalibrationSet,
-    Counts,
-    Lengths,
-    SystemPrompt,
     set_sha256,
 )
 from mtplab.calibration.sources import Log, Record
+from mtplab.session.calibrated import Counts, Lengths, SystemPrompt
 
 Progress = Callable[[int, int, str], None]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 
 from mtplab.calibration.errors import CalibrationError
-from mtplab.calibration.sources import SourceFile
 from mtplab.session.atomic import write_atomic
+from mtplab.session.calibrated import SetReport
 
 LEAST, MOST = 200, 1000
 """Prompts of a set (R9): fewer say too little about ranges, more say nothing new."""
@@ -25,69 +25,14 @@ class CalibrationPrompt(msgspec.Struct, frozen=True, kw_only=True):
     text_sha256: str
 
 
-class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the rows that were read; the parts add up to `read`."""
+class CalibrationSet(SetReport, frozen=True, kw_only=True):
+    """A finished set with its prompts."""
 
-    read: int
-    empty: int
-    not_looked_at: int
-    exact_duplicates: int
-    too_long: int
-    near_duplicates: int
-    not_chosen: int
-    chosen: int
-
-
-class Lengths(msgspec.Struct, frozen=True, kw_only=True):
-    """Lengths in tokens over common `edges`: shares of the set and of production, and the distance between both.
-
-    `distance_tokens` is Wasserstein's, `distance_before` that of all usable prompts; None with a reason where there
-    is no production histogram.
-    """
-
-    edges: list[float]
-    chosen: list[float]
-    shortest: int
-    longest: int
-    mean: float
-    production: list[float] | None = None
-    production_name: str | None = None
-    production_mean: float | None = None
-    distance_tokens: float | None = None
-    distance_before: float | None = None
-    reason: str | None = None
-
-    @property
-    def distance_relative(self) -> float | None:
-        """The distance as a share of production's mean length."""
-        if self.distance_tokens is None or not self.production_mean:
-            return None
-        return self.distance_tokens / self.production_mean
-
-
-class SystemPrompt(msgspec.Struct, frozen=True, kw_only=True):
-    """Which system prompt stands before the prompts: given, in the rows, or declared not to exist."""
-
-    kind: str
-    sha256: str | None = None
-    tokens: int | None = None
-
-
-class CalibrationSet(msgspec.Struct, frozen=True, kw_only=True):
-    """A finished set; `sha256` identifies tokenizer and tokens, in order."""
-
-    version: int
-    model: str
-    vocab: int
-    tokenizer_sha256: str
-    template_sha256: str | None
-    system: SystemPrompt
-    sources: list[SourceFile]
-    counts: Counts
-    lengths: Lengths
-    warnings: list[str]
     prompts: list[CalibrationPrompt]
-    sha256: str
+
+    def report(self) -> SetReport:
+        """Everything but the prompts."""
+        return SetReport(**{name: getattr(self, name) for name in SetReport.__struct_fields__})
 
 
 def set_sha256(tokenizer_sha256: str, prompts: list[CalibrationPrompt]) -> str:

@@ -11,6 +11,7 @@ import msgspec
 
 from mtplab.calibration.errors import CalibrationError
 from mtplab.model.prompts import PROMPTS_FOLDER, SHIPPED
+from mtplab.session.calibrated import SourceFile
 
 Unit = Literal["line", "paragraph", "file"]
 JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
@@ -40,14 +41,6 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     def said(self) -> str:
         """All that is not the system prompt: what tells one prompt from another."""
         return "\n".join(turn.content for turn in self.turns)
-
-
-class SourceFile(msgspec.Struct, frozen=True):
-    """A file that was read: its name, never its place."""
-
-    name: str
-    sha256: str
-    prompts: int
 
 
 class Log(msgspec.Struct, frozen=True):

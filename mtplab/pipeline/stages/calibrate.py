@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mtplab.model.sources import LoadedModel
 
 THREADS = 1  # ranges do not depend on it
+SHIPPED_LOG = "calibration"
 SET, STATISTICS = "calibration.json", "statistics.json"
 SHIPPED_SIZE = 256
 """Prompts of the set that is built here, out of a log without a plan of its own."""
@@ -66,8 +67,11 @@ def run(job: Job, emit: Emitter) -> Output:
     job.output(STATISTICS).write_bytes(msgspec.json.encode(whole))
     emit.progress(collected.prompts, collected.prompts, "prompts", "every signature has its ranges")
     return Output(
-        figures=figures(found)
-        | {"statistics": msgspec.to_builtins(collected), "ranges": settings.calibration_ranges},
+        figures={
+            "set": msgspec.to_builtins(found.report()),
+            "statistics": msgspec.to_builtins(collected),
+            "ranges": settings.calibration_ranges,
+        },
         artefacts=(SET, STATISTICS, *files.values()),
         summary=_sentence(found, collected),
     )
@@ -103,20 +107,18 @@ def longest(signatures: dict[str, Any]) -> int:
     """Tokens of a prompt that leave room for a round of the longest draft and for the plain steps."""
     context = next(shape[2] for name, shape in signatures["decode"].inputs.items() if name.startswith("kv_cache_"))
     widest = max(one.inputs["tokens"][1] for name, one in signatures.items() if name.startswith("verify"))
-    return int(context - max(widest, PLAIN_STEPS) - 1)
+    return room_in(context, widest - 1)
+
+
+def room_in(context: int, gamma: int) -> int:
+    """The same of a context of that many tokens and drafts of γ."""
+    return context - max(gamma + 1, PLAIN_STEPS) - 1
 
 
 def _resume(found: CalibrationSet, graphs: dict[str, Path], settings: Settings) -> Path:
     """Where the work on exactly this is kept until it is done."""
     about = [found.sha256, settings.calibration_ranges, *(sha256_of(graphs[name]) for name in GRAPHS)]
     return cache_dir() / "calibration" / f"{hashlib.sha256(repr(about).encode()).hexdigest()[:32]}.json"
-
-
-def figures(found: CalibrationSet) -> dict[str, Any]:
-    """What a session keeps of a set: everything but the prompts."""
-    kept = msgspec.to_builtins(msgspec.structs.replace(found, prompts=[]))
-    del kept["prompts"]
-    return {"set": kept | {"distance_relative": found.lengths.distance_relative}}
 
 
 def _sentence(found: CalibrationSet, collected: Collected) -> str:
