@@ -1,0 +1,224 @@
+"""Our decode loop beside LiteRT-LM on the same weights, plain and with speculation, in one interleaved run.
+
+    python benchmarks/litert_lm.py [--model tiny] [--head token_conditioned] [--recipe mixed] [--threads 1]
+                                   [--rounds 5] [--max-tokens 48] [--prompts demo]
+    python benchmarks/litert_lm.py --files FOLDER …   (backbone.tflite, head.tflite, tokenizer.json, model.litertlm)
+
+Both programs print the token protocol; every round runs all four configurations, odd rounds in reverse. A prompt's
+figure is its time a token after the first; a round's ratio is taken within the round, prompt by prompt, and the
+spread is that of the rounds. Then the counts of drafted and accepted tokens stand side by side, with LiteRT-LM's printed
+success rate, and last where our loop's time goes: measured in this process, so the shares are what matters.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from mtplab.litert import runtime as own
+from mtplab.measure.figures import prompt_figures
+from mtplab.measure.rounds import schedule
+from mtplab.pipeline import lm_runs
+from mtplab.speculation import decode
+
+FILES = ("backbone.tflite", "head.tflite", "tokenizer.json", "model.litertlm")
+
+
+def prepare(options: argparse.Namespace, folder: Path) -> tuple[dict[str, Path], int]:
+    """The four files and γ: given, or made by the pipeline's stages (out of its cache where they are there)."""
+    if options.files:
+        return {name: options.files / name for name in FILES}, options.gamma
+    from mtplab.pipeline.bundle_command import STAGES
+    from mtplab.pipeline.cache import Store
+    from mtplab.pipeline.stage import RunParameters, inputs_for, params_for, run_host_stage
+    from mtplab.session.paths import cache_dir
+
+    wanted = RunParameters(model=options.model, head=options.head, recipe=options.recipe, gamma=options.gamma)
+    store, results = Store(cache_dir() / "stages"), {}
+    for name in STAGES:
+        result = run_host_stage(
+            name, params_for(name, wanted), inputs_for(name, results), store, lambda event: None, threading.Event()
+        )
+        print(f"{name}: {result.status} {result.seconds:.1f} s", file=sys.stderr)
+        if result.status not in ("done", "cached"):
+            raise SystemExit(f"{name}: {result.reason}")
+        results[name] = result
+    made = {
+        "backbone.tflite": ("quantise", "backbone.tflite"), "head.tflite": ("quantise", "head.tflite"),
+        "tokenizer.json": ("freeze", "tokenizer.json"), "model.litertlm": ("bundle", "model.litertlm"),
+    }  # fmt: skip
+    paths = {}
+    for name, (stage, artefact) in made.items():
+        paths[name] = folder / name
+        paths[name].symlink_to(store.path(results[stage].artefacts[artefact].sha256))
+    return paths, options.gamma
+
+
+def ask(options: argparse.Namespace, tokenizer: Path, folder: Path) -> lm_runs.Asked:
+    """The prompts as a file of text for both programs."""
+    from mtplab.model.prompts import load_prompts
+
+    chosen = load_prompts(options.prompts).prompts[: options.most_prompts]
+    rows = [{"id": p.id, "class": p.prompt_class, "text": p.text} for p in chosen]
+    path = folder / "prompts.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return lm_runs.Asked(tokenizer=tokenizer, prompts=path, max_tokens=options.max_tokens, threads=options.threads)
+
+
+def tpots(run: lm_runs.HostRun) -> dict[str, float]:
+    """Milliseconds a token after the first, by prompt."""
+    if run.failure:
+        raise SystemExit(run.failure)
+    figures = [prompt_figures(prompt) for prompt in run.protocol.measured()]
+    return {figure.prompt: figure.tpot_ms for figure in figures if figure.tpot_ms is not None}
+
+
+def measure(
+    options: argparse.Namespace, files: dict[str, Path], gamma: int, asked: lm_runs.Asked, folder: Path
+) -> dict[str, list[lm_runs.HostRun]]:
+    """All rounds of all configurations."""
+    bundle, backbone, head = files["model.litertlm"], files["backbone.tflite"], files["head.tflite"]
+    programs: dict[str, Callable[[Path], lm_runs.HostRun]] = {
+        "own plain": lambda log: lm_runs.run_own(backbone, None, asked, log=log),
+        "litert-lm plain": lambda log: lm_runs.run_litert_lm(bundle, asked, gamma=None, log=log),
+        "own speculative": lambda log: lm_runs.run_own(backbone, head, asked, log=log),
+        "litert-lm speculative": lambda log: lm_runs.run_litert_lm(bundle, asked, gamma=gamma, log=log),
+    }
+    runs: dict[str, list[lm_runs.HostRun]] = {name: [] for name in programs}
+    for slot in schedule(list(programs), options.rounds):
+        runs[slot.configuration].append(programs[slot.configuration](folder / f"{slot.order}.log"))
+        print(f"round {slot.index + 1}: {slot.configuration}", file=sys.stderr)
+    return runs
+
+
+def ratios(above: list[lm_runs.HostRun], below: list[lm_runs.HostRun]) -> list[float]:
+    """Per round the median over prompts of the time a token of `above` ÷ that of `below`."""
+    found = []
+    for one, other in zip(above, below, strict=True):
+        a, b = tpots(one), tpots(other)
+        found.append(statistics.median(a[name] / b[name] for name in a if name in b))
+    return found
+
+
+def show_speed(runs: dict[str, list[lm_runs.HostRun]]) -> None:
+    print(
+        f"\n{'configuration':<24}{'ms a token':>12}{'TTFT ms':>10}{'derived':>10}   (medians over prompts and rounds)"
+    )
+    for name, some in runs.items():
+        figures = [prompt_figures(prompt) for run in some for prompt in run.protocol.measured()]
+        derived = [f.ttft_derived_ms for f in figures if f.ttft_derived_ms is not None]
+        columns = [[f.tpot_ms for f in figures if f.tpot_ms], [f.ttft_ms for f in figures if f.ttft_ms], derived]
+        cells = [f"{statistics.median(values):.3f}" if values else "-" for values in columns]
+        print(f"{name:<24}{cells[0]:>12}{cells[1]:>10}{cells[2]:>10}")
+    print()
+    for title, above, below in (
+        ("plain: our speed in LiteRT-LM's", "litert-lm plain", "own plain"),
+        ("speculative: our speed in LiteRT-LM's", "litert-lm speculative", "own speculative"),
+        ("our speculation in our plain", "own plain", "own speculative"),
+        ("LiteRT-LM's speculation in its plain", "litert-lm plain", "litert-lm speculative"),
+    ):
+        found = ratios(runs[above], runs[below])
+        print(f"{title:<40}{statistics.median(found):.3f}  (rounds {min(found):.3f}…{max(found):.3f})")
+
+
+def show_counts(runs: dict[str, list[lm_runs.HostRun]], gamma: int) -> None:
+    mine, theirs = runs["own speculative"][0], runs["litert-lm speculative"][0]
+    own_counts, lm_counts = lm_runs.own_counts(mine), lm_runs.lm_counts(theirs, gamma)
+    print(
+        f"\n{'drafted and accepted':<24}{'drafted':>9}{'accepted':>10}{'ratio':>9}   (all prompts, warm-up included)"
+    )
+    for name, counts in (("own loop", own_counts), ("litert-lm", lm_counts)):
+        if counts.reason:
+            print(f"{name:<24}unknown: {counts.reason}")
+        else:
+            print(f"{name:<24}{counts.drafted:>9}{counts.accepted:>10}{counts.ratio or 0:>9.4f}")
+    rows = lm_runs.beside(mine.protocol, theirs.protocol)
+    texts, rounds = sum(row.same_text for row in rows), sum(row.same_rounds for row in rows)
+    print(f"same text in {texts} of {len(rows)} prompts, same accepted drafts round by round in {rounds}")
+    for row in rows:
+        if not (row.same_text and row.same_rounds):
+            print(f"  {row.prompt}: own {row.own_accepted} litert-lm {row.lm_accepted}, same text {row.same_text}")
+
+
+class Clock:
+    """Seconds by part, of wrapped functions."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def timing(self, place: Any, name: str, part: str) -> Iterator[None]:
+        real = getattr(place, name)
+
+        def timed(*args: Any, **more: Any) -> Any:
+            began = time.perf_counter()
+            try:
+                return real(*args, **more)
+            finally:
+                self.seconds[part] = self.seconds.get(part, 0.0) + time.perf_counter() - began
+
+        setattr(place, name, timed)
+        try:
+            yield
+        finally:
+            setattr(place, name, real)
+
+
+def show_parts(backbone: Path, threads: int, steps: int) -> None:
+    """Where the time of a plain step goes."""
+    graph = own.LiteRtBackbone(backbone, threads)
+    prompt = [1 + i % 50 for i in range(12)]
+    list(decode.decode_plain(graph, prompt, limit=steps))
+    clock = Clock()
+    with (
+        clock.timing(graph._model, "run_by_name", "graph"),
+        clock.timing(own._Signature, "read", "reading logits and state"),
+        clock.timing(decode, "margin", "margin (top 1 − top 2)"),
+        clock.timing(decode.Greedy, "choose", "choosing the token"),
+    ):
+        graph.reset()
+        began = time.perf_counter()
+        list(decode.decode_plain(graph, prompt, limit=steps))
+        total = time.perf_counter() - began
+    rest = total - sum(clock.seconds.values())
+    print(
+        f"\nwhere a plain step of our loop goes ({total / steps * 1e3:.3f} ms each, {steps} steps, with the prefill)"
+    )
+    for part, seconds in [*clock.seconds.items(), ("the rest: writing inputs, Python", rest)]:
+        print(f"  {part:<36}{seconds / total:>6.1%}{seconds / steps * 1e3:>9.3f} ms")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--files", type=Path)
+    parser.add_argument("--model", default="tiny")
+    parser.add_argument("--head", default="token_conditioned")
+    parser.add_argument("--recipe", default="mixed")
+    parser.add_argument("--gamma", type=int, default=3)
+    parser.add_argument("--prompts", default="demo")
+    parser.add_argument("--most-prompts", type=int, default=12)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--max-tokens", type=int, default=48)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        files, gamma = prepare(options, folder)
+        asked = ask(options, files["tokenizer.json"], folder)
+        runs = measure(options, files, gamma, asked, folder)
+        show_speed(runs)
+        show_counts(runs, gamma)
+        show_parts(files["backbone.tflite"], options.threads, options.max_tokens)
+
+
+if __name__ == "__main__":
+    main()
