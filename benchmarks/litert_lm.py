@@ -6,8 +6,8 @@
 
 Both programs print the token protocol; every round runs all four configurations, odd rounds in reverse. A prompt's
 figure is its time a token after the first; a round's ratio is taken within the round, prompt by prompt, and the
-spread is that of the rounds. Then the counts of drafted and accepted tokens stand side by side, with LiteRT-LM's printed
-success rate, and last where our loop's time goes: measured in this process, so the shares are what matters.
+spread is that of the rounds. Then the counts of drafted and accepted tokens stand side by side, LiteRT-LM's confirmed
+by its printed success rate, and last where our loop's time goes: measured in this process, so its shares matter.
 """
 
 from __future__ import annotations
