@@ -61,10 +61,14 @@ class PromptSource:
         """The next prompt of the class; code is half instructions and half the bare head of a function."""
         if prompt_class == "code" and self.random.random() < 0.5:
             return Prompt(id="", text=self.random.choice(self.functions), prompt_class="code", raw=True)
-        text = self.random.choice(self.families[prompt_class])
+        text = self.fill(self.random.choice(self.families[prompt_class]))
+        return Prompt(id="", text=text, prompt_class=prompt_class)
+
+    def fill(self, text: str) -> str:
+        """A family's text with every {slot} filled, slots inside of what fills them, too."""
         while slot := re.search(r"\{(\w+)\}", text):
             text = text[: slot.start()] + self._fill(slot[1]) + text[slot.end() :]
-        return Prompt(id="", text=text, prompt_class=prompt_class)
+        return text
 
     def _fill(self, slot: str) -> str:
         pick = self.random

@@ -39,6 +39,31 @@ def test_every_acceptance_prompt_comes_from_a_held_out_module() -> None:
     assert all(source is not None and is_held_out(source) for source in sources)
 
 
+def test_the_set_of_classes_has_five_kinds_of_work_in_two_languages_and_chat_with_its_system_prompt() -> None:
+    found = load_prompts("classes")
+    assert found.classes() == ["templated", "extraction", "chat", "code", "open"]
+    kinds = {(one.prompt_class, one.language) for one in found.prompts}
+    assert len(kinds) == 10 and len(found.prompts) == 80
+    assert all((one.system is not None) == (one.prompt_class == "chat") for one in found.prompts)
+    assert any("\u4e00" <= letter <= "\u9fff" for one in found.prompts if one.language == "zh" for letter in one.text)
+    assert not any("{" in one.text and "_zh" in one.text for one in found.prompts)
+
+
+@pytest.mark.pipeline
+def test_the_shipped_sets_are_what_their_scripts_write() -> None:
+    pytest.importorskip("torch")
+    from mtplab.model.class_prompts import class_prompts
+
+    assert tuple(class_prompts()) == load_prompts("classes").prompts
+
+
+def test_a_system_prompt_is_part_of_what_is_asked(tmp_path: Path) -> None:
+    plain = load_prompts(rows(tmp_path / "a.jsonl", {"id": "1", "class": "c", "text": "x", "language": "en"}))
+    kind = load_prompts(rows(tmp_path / "b.jsonl", {"id": "1", "class": "c", "text": "x", "system": "be kind"}))
+    bare = load_prompts(rows(tmp_path / "c.jsonl", {"id": "1", "class": "c", "text": "x"}))
+    assert bare.sha256 == plain.sha256 != kind.sha256
+
+
 def test_the_hash_follows_what_is_asked_and_not_how_the_file_is_written(tmp_path: Path) -> None:
     one = load_prompts(rows(tmp_path / "a.jsonl", {"id": "1", "class": "c", "text": "x"}))
     other = load_prompts(rows(tmp_path / "b.jsonl", {"text": "x", "class": "c", "id": "1", "continuation": "y"}))

@@ -12,7 +12,7 @@ import msgspec
 from mtplab.model.errors import ModelError
 
 PROMPTS_FOLDER = Path(__file__).parent
-SHIPPED = ("demo", "acceptance", "assistant", "calibration")
+SHIPPED = ("demo", "acceptance", "assistant", "classes", "calibration")
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
