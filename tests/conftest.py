@@ -31,6 +31,14 @@ def small() -> Any:
 
 
 @pytest.fixture(scope="session")
+def lm_bundle(small: Any) -> Any:
+    """The small model as a bundle for LiteRT-LM, made once."""
+    from specimen import lm_bundle
+
+    return lm_bundle()
+
+
+@pytest.fixture(scope="session")
 def tiny_tflite() -> Callable[[dict[str, list[str]]], bytes]:
     """Makes a .tflite file of a few operations; see tiny_graph.py."""
     pytest.importorskip("flatbuffers")

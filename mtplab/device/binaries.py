@@ -39,6 +39,7 @@ _ANDROID_LINKERS = ("/system/bin/", "/apex/")
 # Every version of either tool prints its flags when one of them cannot be parsed; `--help` exists in some only.
 _ASK_FLAGS = ("--help", "--num_runs=?")
 _FLAG_LINE = re.compile(r"^\s*--([A-Za-z_]\w{0,80})=", re.MULTILINE | re.ASCII)
+_ABSL_FLAG = re.compile(r"^\s*--([A-Za-z_]\w{0,80}) \(", re.MULTILINE | re.ASCII)
 _LITERT_FLAGS = frozenset({"use_npu", "dispatch_library_path", "compiler_plugin_library_path"})
 _CLASSIC_FLAGS = frozenset({"use_xnnpack", "input_layer", "enable_op_profiling"})
 
@@ -188,6 +189,12 @@ def flags_of(link: Link, path: str) -> frozenset[str]:
     """The flags that the program says it has; empty where it does not tell them."""
     said = link.run([path, *_ASK_FLAGS], timeout_s=60)
     return frozenset(_FLAG_LINE.findall(said.stdout + "\n" + said.stderr))
+
+
+def lm_flags_of(link: Link, path: str) -> frozenset[str]:
+    """The flags of LiteRT-LM's program, which lists them as absl does; empty where it does not."""
+    said = link.run([path, "--helpfull"], timeout_s=60)
+    return frozenset(_ABSL_FLAG.findall(said.stdout + "\n" + said.stderr))
 
 
 def kind_of(flags: frozenset[str]) -> Kind | None:

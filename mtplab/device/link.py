@@ -167,9 +167,9 @@ class Link:
             )  # fmt: skip
         return result
 
-    def stream(self, command: Command, on_line: OnLine | None = None) -> Stream:
+    def stream(self, command: Command, on_line: OnLine | None = None, whole_lines: bool = True) -> Stream:
         """Start a command and follow its lines; see `Stream`. `on_line(stream, text, t)` runs in its thread."""
-        return Stream(self, self._shell(command), _name(command), on_line)
+        return Stream(self, self._shell(command), _name(command), on_line, whole_lines)
 
     def push(
         self, src: Path, dst: str, on_progress: transfer.OnProgress | None = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import queue
 import shlex
@@ -160,11 +161,8 @@ class _Lines:
         while (end := rest.find(b"\n")) >= 0:
             raw = bytes(rest[:end])
             del rest[: end + 1]
-            if kind == STDOUT and self._first:
-                self._first = False
-                self.identity = parse_mark(raw)
-                if self.identity is not None:
-                    continue
+            if kind == STDOUT and self._first and self.take_mark(raw):
+                continue
             yield self._line(kind, raw, t)
         if len(rest) > _LONGEST_LINE_BYTES:  # a program that never ends its line must not fill the memory
             yield from self.flush(kind, t)
@@ -180,9 +178,37 @@ class _Lines:
         """Unfinished text that was on its way when the connection ended."""
         return b"".join(bytes(part) for part in self._rest.values()).decode("utf-8", "replace")
 
+    def take_mark(self, raw: bytes) -> bool:
+        """Whether this first line is the prelude's mark, which tells the identity and is nobody's output."""
+        self._first = False
+        self.identity = parse_mark(raw)
+        return self.identity is not None
+
     @staticmethod
     def _line(kind: int, raw: bytes, t: float) -> Line:
         return Line(_NAMES[kind], raw.rstrip(b"\r").decode("utf-8", "replace"), t)
+
+
+class _Pieces(_Lines):
+    """Standard output as it comes, whatever it ends in; standard error by lines as ever."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def feed(self, kind: int, data: bytes, t: float) -> Iterator[Line]:
+        if kind == STDOUT and self._first:
+            self._rest[STDOUT] += data
+            raw, end, data = bytes(self._rest[STDOUT]).partition(b"\n")
+            if not end:
+                return
+            self._rest[STDOUT].clear()
+            if not self.take_mark(raw):
+                data = raw + end + data
+        if kind != STDOUT:
+            yield from super().feed(kind, data, t)
+        elif text := self._decoder.decode(data):
+            yield Line(_NAMES[kind], text, t)
 
 
 def end_process(link: Link, identity: Identity) -> bool:
@@ -196,10 +222,14 @@ class Stream:
 
     Iterate it, or give `on_line(stream, text, t)`, which is called in the reading thread. The iteration ends
     normally only after the exit code was seen; a lost phone raises DeviceGone, a cancelled command Cancelled.
-    Leaving the `with` block cancels what still runs.
+    Leaving the `with` block cancels what still runs. Without `whole_lines` standard output is handed on as it
+    arrives: for programs that stream text.
     """
 
-    def __init__(self, link: Link, connection: ShellConnection, name: str, on_line: OnLine | None = None) -> None:
+    def __init__(
+        self, link: Link, connection: ShellConnection, name: str, on_line: OnLine | None = None,
+        whole_lines: bool = True,
+    ) -> None:  # fmt: skip
         self.exit_code: int | None = None
         self.packets, self.bytes_received = 0, 0
         self.torn = ""
@@ -209,7 +239,7 @@ class Stream:
         self._connection = connection
         self._name = name
         self._on_line = on_line
-        self._lines = _Lines()
+        self._lines = _Lines() if whole_lines else _Pieces()
         self._queue: queue.SimpleQueue[Line | None] = queue.SimpleQueue()
         self._cancelled = threading.Event()
         self._done = threading.Event()

@@ -47,6 +47,11 @@ def token_runner() -> list[str]:
     return isolated_python("mtplab.tokenrunner")
 
 
+def litert_lm() -> list[str]:
+    """The argument list behind the stand-in's litert_lm_main."""
+    return isolated_python("mtplab.standin.litert_lm_main")
+
+
 class StandinProcess:
     """A running stand-in: `.serial`, `.server` (private), `.link()`, `.control(command)`.
 

@@ -253,3 +253,40 @@ def _runner_wishes(options: TokenRunnerOptions) -> Iterator[str]:
         yield f"--temperature={options.temperature:g}"
         if options.top_k is not None:
             yield f"--top-k={options.top_k}"
+
+
+class LitertLmOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """One prompt for LiteRT-LM's own program; its conversation puts the bundle's chat template around the text."""
+
+    bundle: str
+    prompt: str
+    max_tokens: int
+    mtp: bool = False
+    threads: int = 4
+    backend: Requested = "cpu"
+    core_mask: str | None = None
+    binary: str = paths.LITERT_LM
+
+
+def litert_lm_command(options: LitertLmOptions, flags: frozenset[str] = frozenset()) -> list[str]:
+    """The argument list (unquoted) for a program that has `flags`; empty where it did not tell them.
+
+    CommandFailed where it lacks a flag that the measurement rests on: builds differ in what they take.
+    """
+    wishes = {
+        "backend": options.backend,
+        "model_path": options.bundle,
+        "input_prompt": options.prompt,
+        "max_output_tokens": str(options.max_tokens),
+        "num_cpu_threads": str(options.threads),
+        "enable_speculative_decoding": _boolean(options.mtp),
+        "async": "true",
+    }
+    missing = [name for name in wishes if flags and name not in flags and name != "async"]
+    if missing:
+        raise CommandFailed(
+            f"{options.binary} has no --{missing[0]}, so it cannot be asked alike with MTP on and off: "
+            "take the litert_lm_advanced_main of the LiteRT-LM release."
+        )
+    words = [f"--{name}={value}" for name, value in wishes.items() if not flags or name in flags]
+    return [*_affinity(options.core_mask), options.binary, *words]

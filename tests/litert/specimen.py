@@ -72,17 +72,19 @@ def _teach(head: Any, backbone: Any, steps: int = 60) -> None:
     import torch.nn.functional as F
 
     from mtplab.model.generate import greedy
+    from mtplab.model.heads import attend_for
 
     generator = torch.Generator().manual_seed(12)
     text = greedy(backbone, torch.randint(0, 95, (12, 12), generator=generator), 40)
     with torch.no_grad():
-        hidden = backbone.hidden_sequence(text)
+        hidden, *kv = backbone.sequence_with_cache(text)
     last = text.shape[1] - GAMMA - 1
+    attend = attend_for(head, [one[:, :, :last] for one in kv])
     fed = torch.stack([text[:, k : last + k] for k in range(1, GAMMA + 1)], dim=-1)
     own = [value for _, value in head.own_parameters()]
     optimiser = torch.optim.AdamW(own, lr=4e-3)
     for _ in range(steps):
-        drafts = head.drafts_given(hidden[:, :last], fed)
+        drafts = head.drafts_given(hidden[:, :last], fed, attend)
         losses = [
             F.cross_entropy(draft.flatten(0, 1), text[:, k + 2 : last + k + 2].flatten())
             for k, draft in enumerate(drafts)
@@ -90,6 +92,35 @@ def _teach(head: Any, backbone: Any, steps: int = 60) -> None:
         optimiser.zero_grad()
         torch.stack(losses).sum().backward()
         optimiser.step()
+
+
+@dataclass(frozen=True)
+class LmBundle:
+    """A bundle of the specimen for LiteRT-LM, with a zero-copy head that drafts half of the vocabulary."""
+
+    path: Path
+    torch_head: Any
+    stop: int
+
+
+@functools.cache
+def lm_bundle() -> LmBundle:
+    """Teach, export and pack it; several seconds, once."""
+    import torch
+
+    from mtplab.litert.bundle import Text, write_bundle
+    from mtplab.litert.export import export_drafter
+    from mtplab.model.heads import build_head
+
+    small, stop = specimen(), 159
+    torch.manual_seed(6)
+    head = build_head("zero_copy", small.torch_backbone, GAMMA, draft_ids=range(0, 160, 2))
+    _teach(head, small.torch_backbone)
+    head.eval().requires_grad_(False)
+    drafter = export_drafter(head, small.torch_backbone, small.folder / "drafter.tflite")
+    path = small.folder / "small.litertlm"
+    write_bundle(small.backbone, drafter, small.tokenizer, Text(stop_tokens=(stop,)), GAMMA, path)
+    return LmBundle(path, head, stop)
 
 
 def _tokenizer(path: Path) -> Path:

@@ -13,7 +13,7 @@ import pytest
 from mtplab.tokenrunner.arrivals import Behind, Piece, arrived_tokens, rounds_behind
 
 pytestmark = pytest.mark.pipeline
-LIMIT, STOP = 24, 159
+LIMIT = 24
 needs_litert_lm = pytest.mark.skipif(
     importlib.util.find_spec("litert_lm") is None, reason="litert-lm is not installed (the `runtime` extra)"
 )
@@ -27,47 +27,6 @@ def _reduced(small: Any, kind: str) -> Any:
 
     torch.manual_seed(5)
     return build_head(kind, small.torch_backbone, 3, draft_ids=range(0, 160, 2)).eval().requires_grad_(False)
-
-
-@pytest.fixture(scope="module")
-def taught(small: Any) -> Any:
-    """A zero-copy head that has learned some of the backbone's text, so that rounds of every kind occur."""
-    import torch
-    import torch.nn.functional as F
-
-    from mtplab.model.generate import greedy
-    from mtplab.model.heads import attend_for, build_head
-
-    backbone = small.torch_backbone
-    torch.manual_seed(6)
-    ids = range(0, 160, 2)
-    head = build_head("zero_copy", backbone, 3, draft_ids=ids)
-    text = greedy(backbone, torch.randint(0, 95, (12, 12)), 40)
-    with torch.no_grad():
-        hidden, k, v = backbone.sequence_with_cache(text)
-    last = text.shape[1] - 4
-    attend = attend_for(head, (k[:, :, :last], v[:, :, :last]))
-    fed = torch.stack([text[:, i : last + i] for i in range(1, 4)], dim=-1)
-    optimiser = torch.optim.AdamW([value for _, value in head.own_parameters()], lr=4e-3)
-    for _ in range(60):
-        drafts = head.drafts_given(hidden[:, :last], fed, attend)
-        wanted = [text[:, i + 2 : last + i + 2].flatten() for i in range(3)]
-        losses = [F.cross_entropy(one.flatten(0, 1), want) for one, want in zip(drafts, wanted, strict=True)]
-        optimiser.zero_grad()
-        torch.stack(losses).sum().backward()
-        optimiser.step()
-    return head.eval().requires_grad_(False)
-
-
-@pytest.fixture(scope="module")
-def bundle(small: Any, taught: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    from mtplab.litert.bundle import Text, write_bundle
-    from mtplab.litert.export import export_drafter
-
-    folder = tmp_path_factory.mktemp("bundle")
-    drafter = export_drafter(taught, small.torch_backbone, folder / "drafter.tflite")
-    text = Text(stop_tokens=(STOP,))
-    return write_bundle(small.backbone, drafter, small.tokenizer, text, 3, folder / "small.litertlm")
 
 
 @pytest.mark.parametrize("kind", ["token_conditioned", "zero_copy"])
@@ -166,7 +125,7 @@ def test_rounds_are_told_by_pieces_only_where_all_tokens_are_accounted_for() -> 
 
 @needs_litert_lm
 def test_litert_lm_calls_the_bundle_capable_of_speculation_and_decodes_it_as_we_do(
-    small: Any, taught: Any, bundle: Any, tmp_path: Path
+    small: Any, lm_bundle: Any, tmp_path: Path
 ) -> None:
     import litert_lm
     import torch
@@ -176,10 +135,10 @@ def test_litert_lm_calls_the_bundle_capable_of_speculation_and_decodes_it_as_we_
     from mtplab.model.prompts import Prompt
     from mtplab.pipeline.lm_runs import Asked, lm_counts, run_litert_lm
 
-    assert litert_lm.ModelInfo(str(bundle.path)).llm.has_speculative_decoding_support()
+    assert litert_lm.ModelInfo(str(lm_bundle.path)).llm.has_speculative_decoding_support()
     asked = Asked(tokenizer=small.tokenizer, prompts=small.prompts, max_tokens=LIMIT, threads=1)
-    off = run_litert_lm(bundle.path, asked, gamma=None, log=tmp_path / "off.txt")
-    on = run_litert_lm(bundle.path, asked, gamma=3, log=tmp_path / "on.txt")
+    off = run_litert_lm(lm_bundle.path, asked, gamma=None, log=tmp_path / "off.txt")
+    on = run_litert_lm(lm_bundle.path, asked, gamma=3, log=tmp_path / "on.txt")
     assert off.failure is None and on.failure is None
 
     rows = [json.loads(line) for line in small.prompts.read_text().splitlines()]
@@ -190,11 +149,11 @@ def test_litert_lm_calls_the_bundle_capable_of_speculation_and_decodes_it_as_we_
         own = text.tokens[text.prompt_length :].tolist()
         shown = [token.id for token in plain.tokens]
         assert plain.stamps == "arrival" and plain.runtime is not None and plain.runtime.ttft_derived_ms
-        assert STOP not in own
+        assert lm_bundle.stop not in own
         assert shown == own[: len(shown)] and len(shown) == LIMIT
         assert [token.id for token in drafted.tokens][:LIMIT] == shown
         accepted = [r.accepted for r in drafted.rounds]
-        expected = [r.accepted for r in rounds_of(small.torch_backbone, taught, text)]
+        expected = [r.accepted for r in rounds_of(small.torch_backbone, lm_bundle.torch_head, text)]
         assert accepted[: len(expected)] == expected
     counts = lm_counts(on, 3)
     assert counts.reason is None
