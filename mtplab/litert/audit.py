@@ -198,8 +198,11 @@ def _widened(graph: Any, codes: list[str]) -> dict[int, int]:
     return {int(op.outputs[0]): int(op.inputs[0]) for op, code in pairs if code == "DEQUANTIZE"}
 
 
-# Operations that only pass logits on.
-_PASSING = {"RESHAPE", "CONCATENATION", "PACK", "DEQUANTIZE", "QUANTIZE", "CAST", "TRANSPOSE"}
+# Operations that only pass logits on; a reduced draft vocabulary is padded and gathered over the whole one.
+_PASSING = {
+    "RESHAPE", "CONCATENATION", "PACK", "DEQUANTIZE", "QUANTIZE", "CAST", "TRANSPOSE", "PADV2", "PAD", "GATHER_ND",
+    "GATHER",
+}  # fmt: skip
 
 
 def _projections(graph: Any, codes: list[str], signature: Any) -> set[int]:

@@ -99,6 +99,7 @@ class LmBundle:
     """A bundle of the specimen for LiteRT-LM, with a zero-copy head that drafts half of the vocabulary."""
 
     path: Path
+    drafter: Path
     torch_head: Any
     stop: int
 
@@ -120,7 +121,7 @@ def lm_bundle() -> LmBundle:
     drafter = export_drafter(head, small.torch_backbone, small.folder / "drafter.tflite")
     path = small.folder / "small.litertlm"
     write_bundle(small.backbone, drafter, small.tokenizer, Text(stop_tokens=(stop,)), GAMMA, path)
-    return LmBundle(path, head, stop)
+    return LmBundle(path, drafter, head, stop)
 
 
 def _tokenizer(path: Path) -> Path:

@@ -88,6 +88,13 @@ def test_base_and_embedder_hold_the_weights_of_the_deployed_graph_and_prefill_on
     np.testing.assert_array_equal(made.read(64, np.float32), small.torch_backbone.embedding.weight[7].numpy())
 
 
+def test_the_output_projection_of_a_reduced_draft_vocabulary_is_known_as_one(lm_bundle: Any) -> None:
+    from mtplab.litert.audit import audit
+
+    (projection,) = audit(lm_bundle.drafter).of("output_projection")
+    assert projection.shape == (80, 64)
+
+
 def test_a_draft_length_that_was_not_exported_is_refused(small: Any, tmp_path: Path) -> None:
     from mtplab.litert.bundle import cut_base
     from mtplab.litert.carve import Graph
