@@ -2,7 +2,7 @@
 
     python benchmarks/litert_lm.py [--model tiny] [--head token_conditioned] [--recipe mixed] [--threads 1]
                                    [--rounds 5] [--max-tokens 48] [--prompts demo]
-    python benchmarks/litert_lm.py --files FOLDER …   (backbone.tflite, head.tflite, tokenizer.json, model.litertlm)
+    python benchmarks/litert_lm.py --files FOLDER …   (all that `prepare` names, made before)
 
 Both programs print the token protocol; every round runs all four configurations, odd rounds in reverse. A prompt's
 figure is its time a token after the first; a round's ratio is taken within the round, prompt by prompt, and the
@@ -13,7 +13,6 @@ by its printed success rate, and last where our loop's time goes: measured in th
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import tempfile
@@ -30,7 +29,8 @@ from mtplab.measure.rounds import schedule
 from mtplab.pipeline import lm_runs
 from mtplab.speculation import decode
 
-FILES = ("backbone.tflite", "head.tflite", "tokenizer.json", "model.litertlm")
+FILES = ("backbone.tflite", "head.tflite", "tokenizer.json", "prompts.jsonl", "model.litertlm")
+SAME = ("same_input", "same_text", "same_rounds")
 
 
 def prepare(options: argparse.Namespace, folder: Path) -> tuple[dict[str, Path], int]:
@@ -40,9 +40,16 @@ def prepare(options: argparse.Namespace, folder: Path) -> tuple[dict[str, Path],
     from mtplab.pipeline.bundle_command import STAGES
     from mtplab.pipeline.cache import Store
     from mtplab.pipeline.stage import RunParameters, inputs_for, params_for, run_host_stage
+    from mtplab.session.identity import Policy
     from mtplab.session.paths import cache_dir
 
-    wanted = RunParameters(model=options.model, head=options.head, recipe=options.recipe, gamma=options.gamma)
+    wanted = RunParameters(
+        model=options.model,
+        head=options.head,
+        recipe=options.recipe,
+        gamma=options.gamma,
+        policy=Policy(prompt_set=options.prompts, draft_length=f"fixed:{options.gamma}"),
+    )
     store, results = Store(cache_dir() / "stages"), {}
     for name in STAGES:
         result = run_host_stage(
@@ -54,7 +61,8 @@ def prepare(options: argparse.Namespace, folder: Path) -> tuple[dict[str, Path],
         results[name] = result
     made = {
         "backbone.tflite": ("quantise", "backbone.tflite"), "head.tflite": ("quantise", "head.tflite"),
-        "tokenizer.json": ("freeze", "tokenizer.json"), "model.litertlm": ("bundle", "model.litertlm"),
+        "tokenizer.json": ("freeze", "tokenizer.json"), "prompts.jsonl": ("freeze", "prompts.jsonl"),
+        "model.litertlm": ("bundle", "model.litertlm"),
     }  # fmt: skip
     paths = {}
     for name, (stage, artefact) in made.items():
@@ -63,15 +71,18 @@ def prepare(options: argparse.Namespace, folder: Path) -> tuple[dict[str, Path],
     return paths, options.gamma
 
 
-def ask(options: argparse.Namespace, tokenizer: Path, folder: Path) -> lm_runs.Asked:
-    """The prompts as a file of text for both programs."""
-    from mtplab.model.prompts import load_prompts
-
-    chosen = load_prompts(options.prompts).prompts[: options.most_prompts]
-    rows = [{"id": p.id, "class": p.prompt_class, "text": p.text} for p in chosen]
-    path = folder / "prompts.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return lm_runs.Asked(tokenizer=tokenizer, prompts=path, max_tokens=options.max_tokens, threads=options.threads)
+def ask(options: argparse.Namespace, files: dict[str, Path], folder: Path) -> lm_runs.Asked:
+    """The prompts, with the model's chat template around them, for both programs."""
+    lines = files["prompts.jsonl"].read_text("utf-8").split("\n")
+    path = folder / "chosen.jsonl"
+    path.write_text("\n".join([line for line in lines if line.strip()][:: options.every]), encoding="utf-8")
+    return lm_runs.Asked(
+        tokenizer=files["tokenizer.json"],
+        prompts=path,
+        max_tokens=options.max_tokens,
+        threads=options.threads,
+        stop_ids=tuple(options.stop_id),
+    )
 
 
 def tpots(run: lm_runs.HostRun) -> dict[str, float]:
@@ -142,11 +153,13 @@ def show_counts(runs: dict[str, list[lm_runs.HostRun]], gamma: int) -> None:
         else:
             print(f"{name:<24}{counts.drafted:>9}{counts.accepted:>10}{counts.ratio or 0:>9.4f}")
     rows = lm_runs.beside(mine.protocol, theirs.protocol)
-    texts, rounds = sum(row.same_text for row in rows), sum(row.same_rounds for row in rows)
-    print(f"same text in {texts} of {len(rows)} prompts, same accepted drafts round by round in {rounds}")
+    inputs, texts, rounds = (sum(getattr(row, name) for row in rows) for name in SAME)
+    print(f"of {len(rows)} prompts: as many input tokens {inputs}, same text {texts}, same drafts accepted {rounds}")
     for row in rows:
-        if not (row.same_text and row.same_rounds):
-            print(f"  {row.prompt}: own {row.own_accepted} litert-lm {row.lm_accepted}, same text {row.same_text}")
+        if odd := [name for name in SAME if not getattr(row, name)]:
+            print(
+                f"  {row.prompt}: not {', '.join(odd)}; accepted own {row.own_accepted} litert-lm {row.lm_accepted}"
+            )
 
 
 class Clock:
@@ -205,7 +218,10 @@ def main() -> None:
     parser.add_argument("--recipe", default="mixed")
     parser.add_argument("--gamma", type=int, default=3)
     parser.add_argument("--prompts", default="demo")
-    parser.add_argument("--most-prompts", type=int, default=12)
+    parser.add_argument("--every", type=int, default=1, help="take every N-th prompt")
+    parser.add_argument(
+        "--stop-id", type=int, action="append", default=[], help="for our loop; the bundle has its own"
+    )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--max-tokens", type=int, default=48)
@@ -213,7 +229,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         files, gamma = prepare(options, folder)
-        asked = ask(options, files["tokenizer.json"], folder)
+        asked = ask(options, files, folder)
         runs = measure(options, files, gamma, asked, folder)
         show_speed(runs)
         show_counts(runs, gamma)

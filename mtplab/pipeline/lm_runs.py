@@ -144,11 +144,12 @@ def own_counts(run: HostRun) -> Counts:
 
 
 class Beside(msgspec.Struct, frozen=True):
-    """One prompt of both programs: whether the shorter output begins the longer, and where the rounds part."""
+    """One prompt of both programs: whether both read as many tokens, and the shorter output begins the longer."""
 
     prompt: str
     own_tokens: int
     lm_tokens: int
+    same_input: bool
     same_text: bool
     own_accepted: tuple[int, ...]
     lm_accepted: tuple[int, ...]
@@ -172,6 +173,7 @@ def _beside(own: PromptRun, lm: PromptRun) -> Beside:
         prompt=own.prompt,
         own_tokens=len(mine),
         lm_tokens=len(theirs),
+        same_input=own.input_tokens == lm.input_tokens,
         same_text=_begins(mine, theirs),
         own_accepted=tuple(r.accepted for r in own.rounds),
         lm_accepted=tuple(r.accepted for r in lm.rounds),
