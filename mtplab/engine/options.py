@@ -39,6 +39,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     """One pipeline run. `from_stage` runs that stage and those after it again even where they are cached.
 
     `prepare` names the settings of the phone that a measurement borrows (see `device/prepare.py`).
+    `gamma` is measured; `gammas` are exported, and `gamma` with them.
     Beside plain decoding and `gamma` the measurement takes every length of `measure_gammas`, the adaptive `policies`,
     and the head on `head_threads` and `head_backends`; `reconnect_s` is how long a pulled cable is waited for, `skip`
     names stages of OPTIONAL that are left out.
@@ -52,6 +53,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     recipe: str = "mixed"
     head_recipe: str | None = None
     gamma: int = 3
+    gammas: tuple[int, ...] = (1, 2, 3)
     threads: int = 2
     output_limit: int = 48
     prompts: str = "demo"

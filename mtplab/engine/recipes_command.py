@@ -92,20 +92,20 @@ def _maps(
     if model is None:
         return None
     folder = _exported(model, head)
-    names = _names(folder["modules.json"])
     chosen = {"backbone": recipe, "head": head_recipe_for(recipe)}
-    return {name: weight_map(folder[f"{name}.tflite"], one, names) for name, one in chosen.items()}
+    return {
+        name: weight_map(folder[f"{name}.tflite"], one, _names(folder[f"{name}_modules.json"]))
+        for name, one in chosen.items()
+    }
 
 
 def _names(path: Path) -> dict[str, str]:
-    """The names of all graphs in one: signatures of backbone and head are never called the same."""
     try:
-        graphs = msgspec.json.decode(path.read_bytes(), type=dict[str, dict[str, str]])
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, str])
     except (msgspec.DecodeError, RecursionError) as error:
         raise LiteRtError(
-            f"{path} holds no names of modules ({error}); give the modules.json of the export stage."
+            f"{path} holds no names of modules ({error}); give the GRAPH_modules.json of the export stage."
         ) from error
-    return {use: module for names in graphs.values() for use, module in names.items()}
 
 
 def weight_map(graph: Path, recipe: Recipe, modules: dict[str, str]) -> list[dict[str, Any]]:

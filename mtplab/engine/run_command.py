@@ -100,7 +100,9 @@ class Narrator:
               help="The head's own; default: what the recipe says for a head, else the same.")  # fmt: skip
 @click.option("--calibration", default=None, metavar="FILE",
               help="Calibrate with this set (see `mtplab calibrate`), or with a log in JSON Lines.")  # fmt: skip
-@click.option("--gamma", default=3, show_default=True, type=click.IntRange(1, 8), help="Draft length of the export.")
+@click.option("--gamma", default=3, show_default=True, type=click.IntRange(1, 8), help="Draft length to measure.")
+@click.option("--gammas", default="1,2,3", show_default=True, metavar="G,…",
+              help="Draft lengths to export; a --gamma among them exports nothing again.")  # fmt: skip
 @click.option("--threads", default=2, show_default=True, type=click.IntRange(1, 16))
 @click.option("--output-limit", default=48, show_default=True, type=click.IntRange(2, 400), help="Tokens per prompt.")
 @click.option("--prompts", default="demo", show_default=True, help="Prompt set by name, or a JSON Lines file.")
@@ -163,7 +165,7 @@ def run_command(as_json: bool, cool_down: float, **given: Any) -> int:
         check_scenario(options.standin)
         for name in ("accelerators", "policies", "head_backends"):
             given[name] = names_in(given[name])
-        for name in ("measure_gammas", "head_threads"):
+        for name in ("gammas", "measure_gammas", "head_threads"):
             given[name] = numbers_of(given[name], f"--{name.replace('_', '-')}")
         wanted = RunOptions(cooldown_timeout_s=cool_down, **given)
         check_run(wanted)

@@ -101,6 +101,7 @@ def check_run(options: RunOptions) -> tuple[list[str], RunParameters]:
         model=options.model,
         head=options.head,
         gamma=options.gamma,
+        gammas=options.gammas,
         recipe=options.recipe,
         head_recipe=options.head_recipe,
         policy=policy,
@@ -117,8 +118,12 @@ def _told(parameters: RunParameters) -> str:
 
 
 def exported_lengths(options: RunOptions) -> tuple[int, ...]:
-    """The draft lengths that a run exports, ascending."""
-    return (options.gamma,)
+    """The draft lengths that a run exports, ascending; EngineError with exit code 1 where one is out of bounds."""
+    lengths = tuple(sorted({*options.gammas, options.gamma}))
+    low, high = next((low, high) for name, low, high in BOUNDS if name == "gamma")
+    if not low <= lengths[0] <= lengths[-1] <= high:
+        raise EngineError(f"Draft lengths to export lie in {low}…{high}, not {', '.join(map(str, lengths))}.", 1)
+    return lengths
 
 
 def planned(options: RunOptions, policy: Policy) -> list[Configuration]:

@@ -18,7 +18,7 @@ import torch.nn as nn
 from mtplab.litert.audit import audit, key
 from mtplab.litert.errors import LiteRtError
 from mtplab.model.backbone import Backbone, empty_cache
-from mtplab.model.heads import Head
+from mtplab.model.heads import Head, at_gamma
 from mtplab.model.single_step import SingleStep
 
 # done, total, what is being done
@@ -39,61 +39,81 @@ def cache_update_slice(cache: torch.Tensor, new: torch.Tensor, input_pos: torch.
     return cast(torch.Tensor, dynamic_update_slice(cache, new, [zero, zero, input_pos[0], zero]))
 
 
-def export_head(head: Head, path: Path, progress: Progress = _nothing) -> Path:
-    """Write `head` as signature `draft`: hidden[1,1,D] (and what its family takes) in, logits[1,γ,V] out."""
-    return _convert(head, {"draft": head.example_inputs()}, path, progress)
+def signature_names(gammas: Sequence[int]) -> dict[str, list[str]]:
+    """Names of the signatures that depend on γ, by graph: plain where one γ is exported, `verify_G` where several."""
+    marks = [""] if len(gammas) == 1 else [f"_{gamma}" for gamma in gammas]
+    return {"backbone": [f"verify{mark}" for mark in marks], "head": [f"draft{mark}" for mark in marks]}
+
+
+def export_head(head: Head, path: Path, progress: Progress = _nothing, gammas: Sequence[int] | None = None) -> Path:
+    """Write `head` with a signature for each γ of `gammas` (its own γ unless given), weights shared.
+
+    `draft` or `draft_G`: hidden[1,1,D] (and what its family takes) in, logits[1,G,V] out.
+    """
+    gammas = gammas or (head.gamma,)
+    names = signature_names(gammas)["head"]
+    parts = [at_gamma(head, gamma) for gamma in gammas]
+    return _convert(
+        {name: (part, part.example_inputs()) for name, part in zip(names, parts, strict=True)}, path, progress
+    )
 
 
 def export_drafter(head: Head, backbone: Backbone, path: Path, progress: Progress = _nothing) -> Path:
     """Write `head` as the single-step drafter of LiteRT-LM; see `model/single_step.py`."""
     step = SingleStep(head, backbone)
-    return _convert(step, {"mtp_drafter": step.example_inputs()}, path, progress)
+    return _convert({"mtp_drafter": (step, step.example_inputs())}, path, progress)
 
 
 def export_backbone(
     backbone: Backbone,
     path: Path,
-    gamma: int,
+    gammas: Sequence[int],
     prefill_sizes: Sequence[int] = PREFILL_SIZES,
     progress: Progress = _nothing,
 ) -> Path:
-    """Write `backbone` with signatures prefill_N, decode and verify (γ+1 positions), weights shared."""
+    """Write `backbone` with signatures prefill_N, decode and, for each γ, verify (γ+1 positions), weights shared."""
     context = backbone.config.context
-    sizes = {f"prefill_{size}": size for size in prefill_sizes} | {"decode": 1, "verify": gamma + 1}
+    sizes = {f"prefill_{size}": size for size in prefill_sizes} | {"decode": 1}
+    sizes |= {name: gamma + 1 for name, gamma in zip(signature_names(gammas)["backbone"], gammas, strict=True)}
     too_long = [name for name, size in sizes.items() if size > context]
     if too_long:
         raise LiteRtError(
             f"{', '.join(too_long)} cannot be exported for a context of {context} tokens; choose fewer positions."
         )
     signatures = {
-        name: {
-            "tokens": torch.zeros(1, size, dtype=torch.int32),
-            "input_pos": torch.arange(size, dtype=torch.int32),
-            **empty_cache(backbone.config),
-        }
+        name: (
+            backbone,
+            {
+                "tokens": torch.zeros(1, size, dtype=torch.int32),
+                "input_pos": torch.arange(size, dtype=torch.int32),
+                **empty_cache(backbone.config),
+            },
+        )
         for name, size in sizes.items()
     }
     before = backbone.cache_update
     backbone.cache_update = cache_update_slice
     try:
-        return _convert(backbone, signatures, path, progress)
+        return _convert(signatures, path, progress)
     finally:
         backbone.cache_update = before
 
 
 def _convert(
-    module: nn.Module, signatures: dict[str, dict[str, torch.Tensor]], path: Path, progress: Progress
+    signatures: dict[str, tuple[nn.Module, dict[str, torch.Tensor]]], path: Path, progress: Progress
 ) -> Path:
-    if module.training:
-        raise LiteRtError(
-            f"{type(module).__name__} is in training mode, so dropout and norm statistics would be exported live; "
-            "freeze it first."
-        )
-    _refuse_half(module)
+    """Write the signatures, each a module with example inputs; equal weights are stored once."""
+    for module, _ in signatures.values():
+        if module.training:
+            raise LiteRtError(
+                f"{type(module).__name__} is in training mode, so dropout and norm statistics would be exported "
+                "live; freeze it first."
+            )
+        _refuse_half(module)
     import litert_torch
 
     converter: Any = litert_torch
-    for name, inputs in signatures.items():
+    for name, (module, inputs) in signatures.items():
         converter = converter.signature(name, module, sample_kwargs=inputs)
     # Per signature one torch export and one lowering; then passes, merge and conversion of the whole.
     with _watched(progress, total=2 * len(signatures) + 3):

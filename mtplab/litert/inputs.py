@@ -38,8 +38,14 @@ def write_inputs(
             **caches,
         }
         found[f"backbone/{signature}"] = _write(f"{signature}-", order, values, folder)
-    draft: dict[str, Value] = {"hidden": hidden.reshape(1, 1, -1), "token": np.array([[token]], np.int32)}
-    found["head/draft"] = _write("draft-", tensor_order(head.path)["draft"], draft, folder)
+    draft: dict[str, Value] = {
+        "hidden": hidden.reshape(1, 1, -1),
+        "token": np.array([[token]], np.int32),
+        "input_pos": np.array([at], np.int32),
+        **caches,
+    }
+    for signature, order in tensor_order(head.path).items():
+        found[f"head/{signature}"] = _write("draft-", order, draft, folder)
     return found
 
 

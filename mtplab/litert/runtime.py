@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,93 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtplab.litert.errors import LiteRtError
+from mtplab.litert.graph import ACCELERATORS, Accelerator, Floats, Signature, is_cache, open_graph
+
+__all__ = ["ACCELERATORS", "Accelerator", "LiteRtBackbone", "LiteRtHead"]
 
 CacheMode = Literal["in_place", "two_buffers"]
-Accelerator = Literal["cpu", "gpu", "npu"]
-ACCELERATORS: tuple[Accelerator, ...] = ("cpu", "gpu", "npu")
-Floats = NDArray[np.float32]
+HeadCacheMode = Literal["none", "shared", "copied"]
 
 _VERIFY = re.compile(r"verify(_\d+)?")
 _DRAFT = re.compile(r"draft(_\d+)?")
-_MAGIC = b"TFL3"
 _PROBE_TOKENS = 5  # enough to make decode read slots that other signatures wrote
-
-
-def open_graph(path: Path | str, threads: int, accelerator: Accelerator = "cpu") -> tuple[Any, float]:
-    """Compile a `.tflite` file for one accelerator; returns the model and the milliseconds that took.
-
-    Raises `LiteRtError` when the file is missing, is no LiteRT graph, or does not run there as a whole: the CPU is
-    never beside another accelerator, because then nobody could tell which of them was measured.
-    """
-    path = Path(path)
-    try:
-        with path.open("rb") as file:
-            head = file.read(8)
-    except OSError as error:
-        raise LiteRtError(
-            f"The graph {path} cannot be read ({error.strerror}); give the path of a .tflite file."
-        ) from error
-    if head[4:] != _MAGIC:
-        raise LiteRtError(
-            f"The file {path} is no LiteRT graph (its identifier is not TFL3); export or push it again."
-        )
-    from ai_edge_litert.compiled_model import CompiledModel
-    from ai_edge_litert.cpu_options import CpuOptions
-    from ai_edge_litert.hardware_accelerator import HardwareAccelerator
-    from ai_edge_litert.options import Options
-
-    hardware = getattr(HardwareAccelerator, accelerator.upper())
-    options = Options(hardware_accelerators=hardware, cpu_options=CpuOptions(num_threads=threads))
-    began = time.perf_counter()
-    try:
-        model = CompiledModel.from_file(str(path), options=options)
-    except (RuntimeError, ValueError) as error:
-        if accelerator != "cpu":
-            said = " ".join(str(error).split())[-160:]
-            raise LiteRtError(
-                f"The graph {path.name} does not run on the {accelerator.upper()} here ({said}); "
-                "use the CPU, or a machine whose LiteRT has that accelerator."
-            ) from error
-        raise LiteRtError(
-            f"The graph {path} does not compile for the CPU ({error}); it may be torn: export or push it again."
-        ) from error
-    return model, (time.perf_counter() - began) * 1e3
-
-
-class _Signature:
-    """Named buffers of one signature; the cache buffers are bound anew at every run."""
-
-    def __init__(self, model: Any, name: str) -> None:
-        self.model, self.name = model, name
-        ins, outs = model.get_input_tensor_details(name), model.get_output_tensor_details(name)
-        self.input_shapes = {key: tuple(int(n) for n in value["shape"]) for key, value in ins.items()}
-        self.output_shapes = {key: tuple(int(n) for n in value["shape"]) for key, value in outs.items()}
-        self.inputs = {
-            key: model.create_input_buffer_by_name(name, key) for key in self.input_shapes if not _is_cache(key)
-        }
-        self.outputs = {
-            key: model.create_output_buffer_by_name(name, key) for key in self.output_shapes if not _is_cache(key)
-        }
-        self.copied_ns: dict[str, int] = {}
-        """What copying each input and output took last; an accelerator that works on its own is waited for there."""
-
-    def run(self, inputs: dict[str, Any], cache_in: dict[str, Any], cache_out: dict[str, Any]) -> None:
-        for key, value in inputs.items():
-            began = time.perf_counter_ns()
-            self.inputs[key].write(value)
-            self.copied_ns[key] = time.perf_counter_ns() - began
-        self.model.run_by_name(self.name, {**self.inputs, **cache_in}, {**self.outputs, **cache_out})
-
-    def read(self, key: str) -> Floats:
-        shape = self.output_shapes[key]
-        began = time.perf_counter_ns()
-        values: Floats = self.outputs[key].read(int(np.prod(shape)), np.float32).reshape(shape)
-        self.copied_ns[key] = time.perf_counter_ns() - began
-        return values
-
-
-def _is_cache(name: str) -> bool:
-    return name.startswith("kv_cache_")
 
 
 class LiteRtBackbone:
@@ -131,17 +54,17 @@ class LiteRtBackbone:
                 f"The graph {path} has the signatures {', '.join(names) or 'none'} but a backbone needs "
                 "prefill_N, decode and verify or verify_N; export it with mtplab."
             )
-        self._signatures = {name: _Signature(self._model, name) for name in names}
+        self._signatures = {name: Signature(self._model, name, on_host=accelerator == "cpu") for name in names}
         decode = self._signatures["decode"]
         self.vocab = decode.output_shapes["logits"][-1]
         self.d_model = decode.output_shapes["hidden"][-1]
-        self._cache_shapes = {k: v for k, v in decode.input_shapes.items() if _is_cache(k)}
-        if not self._cache_shapes:
+        self.cache_shapes = {k: v for k, v in decode.input_shapes.items() if is_cache(k)}
+        if not self.cache_shapes:
             raise LiteRtError(
                 f"The graph {path} has no kv_cache inputs, so every token would recompute its whole prefix; "
                 "export the backbone with its cache as inputs and outputs."
             )
-        self.context_limit = next(iter(self._cache_shapes.values()))[2]
+        self.context_limit = next(iter(self.cache_shapes.values()))[2]
         # The shape is the truth: a name only says what its exporter meant.
         self._verifies = {self._signatures[name].input_shapes["tokens"][1] - 1: name for name in verifies}
         self.gammas = tuple(sorted(self._verifies))
@@ -155,21 +78,25 @@ class LiteRtBackbone:
         self.reset()
 
     def _new_cache(self) -> dict[str, Any]:
-        return {key: self._model.create_input_buffer_by_name("decode", key) for key in self._cache_shapes}
+        return {key: self._model.create_input_buffer_by_name("decode", key) for key in self.cache_shapes}
 
     def reset(self) -> None:
         """Forget the last prompt: zero the caches, so that no later figure depends on what ran before."""
         for cache in (self._front, self._back):
             if cache is not None:
                 for key, buffer in cache.items():
-                    buffer.write(np.zeros(self._cache_shapes[key], np.float32))
+                    buffer.write(np.zeros(self.cache_shapes[key], np.float32))
 
     def caches(self) -> dict[str, Floats]:
         """A copy of every cache tensor, by name, in its static shape."""
         return {
-            key: buffer.read(int(np.prod(self._cache_shapes[key])), np.float32).reshape(self._cache_shapes[key])
+            key: buffer.read(int(np.prod(self.cache_shapes[key])), np.float32).reshape(self.cache_shapes[key])
             for key, buffer in self._front.items()
         }
+
+    def cache_buffers(self, names: Iterable[str]) -> dict[str, Any]:
+        """The buffers that hold these caches now; they may be others after the next step."""
+        return {name: self._front[name] for name in names}
 
     def input_shape(self, signature: str, name: str) -> tuple[int, ...]:
         """Static shape of one input of one signature."""
@@ -181,17 +108,15 @@ class LiteRtBackbone:
         Chunks are padded at their end: a padded slot lies after every real token, the causal mask hides it
         from them, and the token that takes that position later overwrites it before anyone may see it.
         """
-        last = (np.empty(0, np.float32), np.empty(0, np.float32))
-        for logits, hidden in self._chunks(tokens):
-            last = (logits[-1], hidden[-1])
-        return last
+        logits, hidden = list(self._chunks(tokens, only_last=True))[-1]
+        return logits[-1], hidden[-1]
 
     def score(self, tokens: Sequence[int]) -> tuple[Floats, Floats]:
         """Like `prefill`, but logits[n,V] and hidden[n,D] of every token of the prompt."""
         logits, hidden = zip(*self._chunks(tokens), strict=True)
         return np.concatenate(logits), np.concatenate(hidden)
 
-    def _chunks(self, tokens: Sequence[int]) -> Iterator[tuple[Floats, Floats]]:
+    def _chunks(self, tokens: Sequence[int], only_last: bool = False) -> Iterator[tuple[Floats, Floats]]:
         n, at = len(tokens), 0
         if not 0 < n <= self.context_limit:
             raise LiteRtError(
@@ -204,8 +129,8 @@ class LiteRtBackbone:
             real = min(size, left)
             chunk = np.zeros(size, np.int32)
             chunk[:real] = tokens[at : at + real]
-            logits, hidden = self._run("decode" if size == 1 else f"prefill_{size}", chunk, at)
-            yield logits[:real], hidden[:real]
+            rows = slice(real - 1 if only_last else 0, real)
+            yield self._run("decode" if size == 1 else f"prefill_{size}", chunk, at, rows)
             at += real
 
     def _chunk(self, left: int, room: int) -> int:
@@ -236,7 +161,9 @@ class LiteRtBackbone:
             )
         return self._run(name, np.asarray(tokens, np.int32), pos)
 
-    def _run(self, name: str, tokens: NDArray[np.int32], pos: int) -> tuple[Floats, Floats]:
+    def _run(
+        self, name: str, tokens: NDArray[np.int32], pos: int, rows: slice = slice(None)
+    ) -> tuple[Floats, Floats]:
         size = len(tokens)
         if not 0 <= pos <= self.context_limit - size:
             raise LiteRtError(
@@ -254,7 +181,7 @@ class LiteRtBackbone:
         else:
             signature.run(inputs, self._front, self._back)
             self._front, self._back = self._back, self._front
-        logits, hidden = signature.read("logits")[0], signature.read("hidden")[0]
+        logits, hidden = signature.read("logits", rows), signature.read("hidden", rows)
         self.handover_ns = signature.copied_ns["hidden"]
         self.first_run_ms.setdefault(name, (time.perf_counter() - began) * 1e3)
         return logits, hidden
@@ -284,20 +211,32 @@ class LiteRtBackbone:
         for gamma in self.gammas:
             seen += self.verify([tokens[i % _PROBE_TOKENS] for i in range(gamma + 1)], at)
         for key, buffer in self._front.items():
-            seen.append(buffer.read(int(np.prod(self._cache_shapes[key])), np.float32))
+            seen.append(buffer.read(int(np.prod(self.cache_shapes[key])), np.float32))
         return seen
 
 
 class LiteRtHead:
-    """A draft head graph: one call gives the logits of all γ drafts, γ an exported length or a shorter one."""
+    """A draft head graph: one call gives the logits of all γ drafts, γ an exported length or a shorter one.
 
-    def __init__(self, path: Path | str, threads: int = 2, accelerator: Accelerator = "cpu") -> None:
+    A zero-copy head reads the caches of `backbone` where they lie (`cache_mode == "shared"`), if that was proven
+    at load to give bit-equal results; else its inputs are written anew for every draft ("copied").
+    """
+
+    def __init__(
+        self,
+        path: Path | str,
+        threads: int = 2,
+        accelerator: Accelerator = "cpu",
+        backbone: LiteRtBackbone | None = None,
+    ) -> None:
         self.path, self.threads = Path(path), threads
         self._model, self.init_ms = open_graph(path, threads, accelerator)
         self.handover_ns: int | None = None
         """What copying the last draft's inputs to the head and its logits back took."""
         names = list(self._model.get_signature_list())
-        drafts = [_Signature(self._model, name) for name in names if _DRAFT.fullmatch(name)]
+        drafts = [
+            Signature(self._model, name, on_host=accelerator == "cpu") for name in names if _DRAFT.fullmatch(name)
+        ]
         if not drafts:
             raise LiteRtError(
                 f"The graph {path} has the signatures {', '.join(names) or 'none'} but a draft head needs "
@@ -310,14 +249,24 @@ class LiteRtHead:
         self.vocab = longest.output_shapes["logits"][2]
         self.d_model = longest.input_shapes["hidden"][-1]
         self.takes_token = "token" in longest.input_shapes
+        self._caches = {name: shape for name, shape in longest.input_shapes.items() if is_cache(name)}
+        self._backbone = self._fitting(backbone)
+        self._own = {name: self._model.create_input_buffer_by_name(longest.name, name) for name in self._caches}
+        self.cache_mode: HeadCacheMode = self._prove_shared() if self._caches else "none"
         began = time.perf_counter()
         for gamma in self.gammas:
-            self.draft(np.zeros(self.d_model, np.float32), 0, gamma)
+            self.draft(np.zeros(self.d_model, np.float32), 0, gamma, 1)
         self.first_run_ms = (time.perf_counter() - began) * 1e3
 
-    def draft(self, hidden: Floats, token: int, gamma: int | None = None) -> Floats:
+    @property
+    def takes_cache(self) -> bool:
+        """Whether it reads the backbone's caches (a zero-copy head)."""
+        return bool(self._caches)
+
+    def draft(self, hidden: Floats, token: int, gamma: int | None = None, pos: int | None = None) -> Floats:
         """Logits[γ,V] from hidden[D] at p and the token already chosen for p+1; the longest draft unless γ is given.
 
+        `pos` is p+1, which only a zero-copy head needs: of the caches it sees what the backbone wrote before it.
         A length that was not exported is cut from the next longer one, and so costs what that one costs.
         """
         gamma = gamma or self.gamma
@@ -328,7 +277,59 @@ class LiteRtHead:
         inputs: dict[str, Any] = {"hidden": np.asarray(hidden, np.float32).reshape(1, 1, self.d_model)}
         if self.takes_token:
             inputs["token"] = np.array([[token]], np.int32)
-        signature.run(inputs, {}, {})
-        logits: Floats = signature.read("logits")[0, :gamma]
-        self.handover_ns = sum(signature.copied_ns.values())
+        if self._caches:
+            if pos is None:
+                raise LiteRtError("A zero-copy head needs to know where it drafts; pass the position of the token.")
+            inputs["input_pos"] = np.array([pos], np.int32)
+        began = time.perf_counter_ns()
+        caches = self._seen_caches()
+        handover_ns = time.perf_counter_ns() - began
+        signature.run(inputs, caches, {})
+        logits = signature.read("logits", slice(0, gamma))
+        self.handover_ns = handover_ns + sum(signature.copied_ns.values())
         return logits
+
+    def _fitting(self, backbone: LiteRtBackbone | None) -> LiteRtBackbone | None:
+        """`backbone`, if its caches are those that this head reads."""
+        if not self._caches:
+            return None
+        if backbone is None:
+            raise LiteRtError(
+                f"The head {self.path.name} reads its backbone's cache and was loaded without it; load both together."
+            )
+        have = backbone.cache_shapes
+        unlike = [name for name, shape in self._caches.items() if have.get(name) != shape]
+        if unlike:
+            raise LiteRtError(
+                f"The head {self.path.name} reads {unlike[0]} {list(self._caches[unlike[0]])}, which "
+                f"{backbone.path.name} does not have; use the head that was exported with this backbone."
+            )
+        return backbone
+
+    def _seen_caches(self) -> dict[str, Any]:
+        if self._backbone is None:
+            return {}
+        current = self._backbone.cache_buffers(self._caches)
+        if self.cache_mode == "shared":
+            return current
+        for name, buffer in current.items():
+            shape = self._caches[name]
+            self._own[name].write(buffer.read(int(np.prod(shape)), np.float32).reshape(shape))
+        return self._own
+
+    def _prove_shared(self) -> HeadCacheMode:
+        """Draft over a cache that is not empty, once where it lies and once from a copy, and compare bit by bit."""
+        assert self._backbone is not None
+        self._backbone.reset()
+        _, hidden = self._backbone.prefill([(5 * i + 2) % self.vocab for i in range(_PROBE_TOKENS)])
+        drafted = []
+        modes: tuple[HeadCacheMode, ...] = ("copied", "shared")
+        try:
+            for self.cache_mode in modes:
+                drafted.append([self.draft(hidden, 1, gamma, _PROBE_TOKENS) for gamma in self.gammas])
+        except RuntimeError:
+            return "copied"  # buffers of one accelerator that another cannot read
+        finally:
+            self._backbone.reset()
+        equal = all(np.array_equal(a, b) for a, b in zip(*drafted, strict=True))
+        return "shared" if equal else "copied"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import importlib.util
+from collections.abc import Mapping
 from pathlib import Path
 
 from mtplab.model.errors import ModelError
@@ -58,6 +60,11 @@ def model_files(spec: str | Path) -> dict[str, str]:
     """sha256 of every file that decides the behaviour of a model (name, or its folder). Imports no torch."""
     folder = spec if isinstance(spec, Path) else model_folder(spec)
     return {name: _sha256(path) for name, path in _deciding(spec, folder).items()}
+
+
+def without_heads(files: Mapping[str, str]) -> dict[str, str]:
+    """The files that decide the backbone alone."""
+    return {name: sha256 for name, sha256 in files.items() if not fnmatch.fnmatch(name, "head_*.safetensors")}
 
 
 def _deciding(spec: str | Path, folder: Path) -> dict[str, Path]:

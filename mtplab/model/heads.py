@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -34,6 +35,7 @@ __all__ = [
     "RecurrentResidualHead",
     "TokenConditionedHead",
     "ZeroCopyHead",
+    "at_gamma",
     "attend_for",
     "build_head",
     "head_cost",
@@ -88,6 +90,21 @@ def build_head(
         **({} if ff is None else {"ff": ff}),
     )
     return FAMILIES[kind](config, backbone, ids)
+
+
+def at_gamma(head: Head, gamma: int) -> Head:
+    """`head` with another draft length and the same weights; families that chain their step can draft any length."""
+    if gamma == head.gamma:
+        return head
+    if isinstance(head, ParallelHead) and gamma > head.gamma:
+        raise ModelError(
+            f"A parallel head has one block for each of its {head.gamma} drafts and cannot draft {gamma}; "
+            f"choose γ ≤ {head.gamma} or train one for {gamma}."
+        )
+    other = copy.copy(head)
+    other.config = msgspec.structs.replace(head.config, gamma=gamma)
+    other.gamma = gamma
+    return other
 
 
 def head_cost(head: Head, backbone: Backbone, bytes_per_parameter: float = 4.0) -> HeadCost:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import threading
 import time
@@ -12,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from mtplab.litert.recipes import DEFAULT_RECIPE, Recipe, head_recipe_for, recipe_named
-from mtplab.model.files import model_files
+from mtplab.model.files import model_files, without_heads
 from mtplab.model.prompts import SHIPPED, load_prompts
 from mtplab.pipeline import fingerprint
 from mtplab.pipeline.cache import ArtefactRef, Finished, Store, file_sha256, stage_key
@@ -24,6 +25,9 @@ from mtplab.session.identity import Policy
 Status = Literal["done", "cached", "failed", "cancelled"]
 OnEvent = Callable[[dict[str, Any]], None]
 
+LADDER = (1, 2, 3)
+"""Draft lengths exported unless others are asked for."""
+
 
 class RunParameters(msgspec.Struct, frozen=True, kw_only=True):
     """What a pipeline run is about; each stage sees only the part that it depends on."""
@@ -31,6 +35,9 @@ class RunParameters(msgspec.Struct, frozen=True, kw_only=True):
     model: str = "tiny"
     head: str = "token_conditioned"
     gamma: int = 3
+    """The draft length that is measured unless another is asked for."""
+    gammas: tuple[int, ...] = LADDER
+    """Draft lengths to export; `gamma` is always one of them (see `ladder`)."""
     recipe: str | Recipe = DEFAULT_RECIPE
     head_recipe: str | Recipe | None = None
     """None: what the recipe itself says for a head, else the same."""
@@ -42,6 +49,11 @@ class RunParameters(msgspec.Struct, frozen=True, kw_only=True):
     alignment_threshold: float = 0.99
     alpha_drop_limit: float = 0.02
     """The acceptance stage fails when the paired 95 % lower bound of the change in α is below minus this."""
+
+    @property
+    def ladder(self) -> tuple[int, ...]:
+        """All exported draft lengths, ascending: changing γ inside it exports nothing again."""
+        return tuple(sorted({*self.gammas, self.gamma}))
 
 
 class StageResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +72,11 @@ class StageResult(msgspec.Struct, frozen=True, kw_only=True):
 
 class HostStage(msgspec.Struct, frozen=True, kw_only=True):
     """One host stage. `takes` names its inputs and the stage and artefact each comes from; `may_take` those that
-    are given only where their stage is part of the run."""
+    are given only where their stage is part of the run.
+
+    `parts` run one after the other in workers of their own and are cached apart: what one of them made stays made
+    when another is changed, killed or fails. To the session they are one stage.
+    """
 
     name: str
     title: str
@@ -70,6 +86,9 @@ class HostStage(msgspec.Struct, frozen=True, kw_only=True):
     packages: tuple[str, ...] = ()
     data: tuple[str, ...] = ()
     measuring: bool = False
+    parts: tuple[HostStage, ...] = ()
+    share: float = 1.0
+    """Of a part: how much of the whole stage's time it takes, roughly; for the progress only."""
 
     @property
     def module(self) -> str:
@@ -78,9 +97,32 @@ class HostStage(msgspec.Struct, frozen=True, kw_only=True):
 
 _TORCH = ("torch", "numpy", "safetensors", "tokenizers")
 _LITERT = ("ai-edge-litert", "numpy", "tokenizers")
-_MODEL = {"weights.json": ("freeze", "weights.json")}
+_BACKBONE = {"backbone.json": ("freeze", "backbone.json")}
+_MODEL = {**_BACKBONE, "head.json": ("freeze", "head.json")}
 _FLOAT = {"backbone.tflite": ("export", "backbone.tflite"), "head.tflite": ("export", "head.tflite")}
-_NAMES = {"modules.json": ("export", "modules.json")}
+_NAMES = {
+    "backbone_modules.json": ("export", "backbone_modules.json"),
+    "head_modules.json": ("export", "head_modules.json"),
+}
+_CONVERTER = (*_TORCH, "litert-torch", "ai-edge-litert", "litert-converter", "jax")
+_EXPORTS = (
+    HostStage(
+        name="export_head",
+        title="Export the head",
+        uses=("model", "model_files", "head", "gammas"),
+        takes=_MODEL,
+        packages=_CONVERTER,
+        share=0.15,
+    ),
+    HostStage(
+        name="export_backbone",
+        title="Export the backbone",
+        uses=("model", "backbone_files", "gammas"),
+        takes=_BACKBONE,
+        packages=_CONVERTER,
+        share=0.85,
+    ),
+)
 
 HOST_STAGES: tuple[HostStage, ...] = (
     HostStage(
@@ -92,14 +134,14 @@ HOST_STAGES: tuple[HostStage, ...] = (
     HostStage(
         name="export",
         title="Export",
-        uses=("model", "model_files", "head", "gamma"),
+        uses=("model", "model_files", "backbone_files", "head", "gammas"),
         takes=_MODEL,
-        packages=(*_TORCH, "litert-torch", "ai-edge-litert", "litert-converter", "jax"),
+        parts=_EXPORTS,
     ),
     HostStage(
         name="align",
         title="Align",
-        uses=("model", "model_files", "head", "gamma", "acceptance_prompts", "alignment_threshold"),
+        uses=("model", "model_files", "head", "acceptance_prompts", "alignment_threshold"),
         takes={**_MODEL, **_FLOAT},
         packages=(*_TORCH, "ai-edge-litert"),
     ),
@@ -149,7 +191,7 @@ SIDE_STAGES: tuple[HostStage, ...] = (
 
 
 def host_stage(name: str) -> HostStage:
-    for stage in (*HOST_STAGES, *SIDE_STAGES):
+    for stage in (*HOST_STAGES, *SIDE_STAGES, *_EXPORTS):
         if stage.name == name:
             return stage
     raise PipelineError(
@@ -162,8 +204,10 @@ def params_for(name: str, run: RunParameters) -> dict[str, Any]:
     values: dict[str, Callable[[], Any]] = {
         "model": lambda: run.model,
         "model_files": lambda: model_files(run.model),
+        "backbone_files": lambda: without_heads(model_files(run.model)),
         "head": lambda: run.head,
         "gamma": lambda: run.gamma,
+        "gammas": lambda: list(run.ladder),
         "recipes": lambda: msgspec.to_builtins(chosen_recipes(run)),
         "recipe": lambda: chosen_recipes(run)["backbone"].label,
         "head_recipe": lambda: chosen_recipes(run)["head"].label,
@@ -227,6 +271,9 @@ def inputs_for(name: str, results: Mapping[str, StageResult]) -> dict[str, str]:
 def key_of(name: str, params: Mapping[str, Any], inputs: Mapping[str, str]) -> str:
     """The stage's key; no heavy package is imported for it."""
     stage = host_stage(name)
+    if stage.parts:
+        keys = [key_of(part.name, *_for_part(part, params, inputs)) for part in stage.parts]
+        return hashlib.sha256("".join(keys).encode()).hexdigest()
     # The place of a prompt file says nothing; its hash does.
     placeless = {k: _without_path(v) for k, v in params.items()}
     return stage_key(
@@ -257,6 +304,9 @@ def run_host_stage(
 
     `inputs` are hashes of files in `store`. `fresh` runs it again even where it is cached.
     """
+    stage = host_stage(name)
+    if stage.parts:
+        return _run_parts(stage, params, inputs, store, on_event, cancel, fresh=fresh)
     began = time.monotonic()
     key = key_of(name, params, inputs)
     found = None if fresh else store.lookup(key)
@@ -272,7 +322,7 @@ def run_host_stage(
     try:
         job = Job(
             stage=name,
-            module=host_stage(name).module,
+            module=stage.module,
             params=dict(params),
             inputs={own: str(store.path(sha256)) for own, sha256 in inputs.items()},
             workdir=str(workdir),
@@ -302,6 +352,59 @@ def run_host_stage(
         return _result(finished, "done", key)
     finally:
         shutil.rmtree(workdir, ignore_errors=True)
+
+
+def _for_part(
+    part: HostStage, params: Mapping[str, Any], inputs: Mapping[str, str]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    return {use: params[use] for use in part.uses}, {own: inputs[own] for own in part.takes if own in inputs}
+
+
+def _run_parts(
+    stage: HostStage,
+    params: Mapping[str, Any],
+    inputs: Mapping[str, str],
+    store: Store,
+    on_event: OnEvent,
+    cancel: threading.Event,
+    *,
+    fresh: bool,
+) -> StageResult:
+    """Run the parts in their order up to the first that does not end well, and join what they gave."""
+    results: list[StageResult] = []
+    before = 0.0
+    for part in stage.parts:
+        told = _scaled(on_event, before, part.share)
+        own_params, own_inputs = _for_part(part, params, inputs)
+        results.append(run_host_stage(part.name, own_params, own_inputs, store, told, cancel, fresh=fresh))
+        before += part.share
+        if results[-1].status not in ("done", "cached"):
+            break
+    last = results[-1]
+    ended = all(one.status == "cached" for one in results)
+    return StageResult(
+        stage=stage.name,
+        status="cached" if ended else last.status if last.status != "cached" else "done",
+        seconds=sum(one.seconds for one in results),
+        figures={name: value for one in results for name, value in one.figures.items()},
+        artefacts={name: ref for one in results for name, ref in one.artefacts.items()},
+        records={name: value for one in results for name, value in one.records.items()},
+        summary="; ".join(one.summary for one in results if one.summary),
+        reason=last.reason,
+        key=key_of(stage.name, params, inputs),
+    )
+
+
+def _scaled(on_event: OnEvent, before: float, share: float) -> OnEvent:
+    """Progress of a part as progress of the whole."""
+
+    def told(event: dict[str, Any]) -> None:
+        if event["e"] == "progress" and event.get("total"):
+            done = before + share * float(event["done"]) / float(event["total"])
+            event = {**event, "done": done, "total": 1.0, "unit": ""}
+        on_event(event)
+
+    return told
 
 
 def _result(finished: Finished, status: Status, key: str) -> StageResult:

@@ -49,8 +49,11 @@ class Drafter(Protocol):
     def gamma(self) -> int:
         """The longest draft it can make."""
 
-    def draft(self, hidden: np.ndarray, token: int, gamma: int) -> np.ndarray:
-        """Give logits[γ,V]; a head that is not token-conditioned ignores `token`."""
+    def draft(self, hidden: np.ndarray, token: int, gamma: int, pos: int) -> np.ndarray:
+        """Give logits[γ,V]; a head that is not token-conditioned ignores `token`.
+
+        `pos` is where the token stands (p+1); a zero-copy head reads the backbone's cache before it.
+        """
 
 
 class TokenRecord(msgspec.Struct, frozen=True, tag="token"):
@@ -204,7 +207,7 @@ def _round(
     `token` stands at `pos` and is not consumed yet; `hidden` is the state at pos−1 that chose it.
     """
     began = clock()
-    draft_logits = drafter.draft(hidden, token, gamma)
+    draft_logits = drafter.draft(hidden, token, gamma, pos)
     drafts = chooser.draft(draft_logits)
     drafted = clock()
     logits, states = backbone.verify([token, *drafts], pos)

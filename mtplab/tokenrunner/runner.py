@@ -136,7 +136,7 @@ class _Session:
         try:
             self.backbone = LiteRtBackbone(options.backbone, options.threads, accelerator=options.backend)
             self.head = (
-                LiteRtHead(options.head, self.head_threads, options.head_backend or options.backend)
+                LiteRtHead(options.head, self.head_threads, options.head_backend or options.backend, self.backbone)
                 if options.mtp == "on"
                 else None
             )

@@ -34,7 +34,7 @@ def test_the_map_names_the_rule_of_every_weight(small: Any, tmp_path: Path) -> N
     from mtplab.litert.export import module_names
 
     modules = tmp_path / "modules.json"
-    modules.write_text(json.dumps({"backbone": module_names(small.torch_backbone, small.backbone)}))
+    modules.write_text(json.dumps(module_names(small.torch_backbone, small.backbone)))
     told = json.loads(called("mixed", "--graph", str(small.backbone), "--modules", str(modules), "--json").stdout)
     rows = {(row["module"], row["role"]): row for row in told["graphs"]["backbone.tflite"]}
     assert rows["blocks.1.down_proj.weight", "body"]["rule"] == 1

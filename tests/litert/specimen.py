@@ -25,6 +25,8 @@ class Specimen:
     backbone: Path
     head: Path
     plain_head: Path
+    torch_zero_copy_head: Any
+    zero_copy_head: Path
     tokenizer: Path
     prompts: Path
 
@@ -53,14 +55,20 @@ def specimen() -> Specimen:
     head = build_head("token_conditioned", backbone, GAMMA)
     _teach(head, backbone)
     head.eval().requires_grad_(False)
+    zero_copy_head = build_head("zero_copy", backbone, GAMMA)
+    with torch.no_grad():
+        zero_copy_head.o_proj.weight.mul_(40)  # type: ignore[operator, union-attr]  # the cache must decide drafts
+    zero_copy_head.eval().requires_grad_(False)
     plain_head = build_head("recurrent_residual", backbone, GAMMA).eval().requires_grad_(False)
     return Specimen(
         folder=folder,
         torch_backbone=backbone,
         torch_head=head,
-        backbone=export_backbone(backbone, folder / "backbone.tflite", GAMMA, PREFILLS),
+        backbone=export_backbone(backbone, folder / "backbone.tflite", (GAMMA,), PREFILLS),
         head=export_head(head, folder / "head.tflite"),
         plain_head=export_head(plain_head, folder / "plain_head.tflite"),
+        torch_zero_copy_head=zero_copy_head,
+        zero_copy_head=export_head(zero_copy_head, folder / "zero_copy_head.tflite"),
         tokenizer=_tokenizer(folder / "tokenizer.json"),
         prompts=_prompts(folder / "prompts.jsonl"),
     )

@@ -11,9 +11,10 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("litert_torch")
 
-from mtplab.litert.export import export_head  # noqa: E402
+from mtplab.litert.export import export_backbone, export_head  # noqa: E402
 from mtplab.model.backbone import Backbone, BackboneConfig  # noqa: E402
-from mtplab.model.heads import build_head  # noqa: E402
+from mtplab.model.errors import ModelError  # noqa: E402
+from mtplab.model.heads import at_gamma, build_head  # noqa: E402
 
 pytestmark = pytest.mark.pipeline
 
@@ -23,6 +24,43 @@ def run(path: Path, inputs: dict[str, Any]) -> np.ndarray:
 
     runner = Interpreter(model_path=str(path)).get_signature_runner("draft")
     return np.asarray(runner(**{name: value.numpy() for name, value in inputs.items()})["logits"])
+
+
+def test_a_ladder_of_draft_lengths_stores_its_weights_once(tmp_path: Path) -> None:
+    from mtplab.litert.runtime import LiteRtBackbone, LiteRtHead
+
+    torch.manual_seed(4)
+    shape = {"vocab": 256, "d_model": 64, "layers": 2, "heads": 4, "kv_heads": 2, "head_dim": 16, "ff": 128}
+    backbone = Backbone(BackboneConfig(**shape, context=32)).eval()
+    head = build_head("token_conditioned", backbone, gamma=2, ff=64).eval()
+    export_head(head, tmp_path / "ladder.tflite", gammas=(1, 2, 3))
+    weights = 4 * (shape["vocab"] * shape["d_model"] + sum(value.numel() for _, value in head.own_parameters()))
+    assert (tmp_path / "ladder.tflite").stat().st_size < 1.4 * weights
+    runtime = LiteRtHead(tmp_path / "ladder.tflite")
+    assert runtime.gammas == (1, 2, 3)
+    hidden = np.random.default_rng(5).standard_normal(64).astype(np.float32)
+    with torch.no_grad():
+        inputs = {"hidden": torch.tensor(hidden)[None, None], "token": torch.tensor([[9]], dtype=torch.int32)}
+        wanted = at_gamma(head, 3)(**inputs)["logits"][0].numpy()
+    for gamma in (1, 2, 3):
+        np.testing.assert_allclose(runtime.draft(hidden, 9, gamma), wanted[:gamma], atol=1e-3, rtol=1e-3)
+
+    export_backbone(backbone, tmp_path / "backbone.tflite", (1, 3), prefill_sizes=(8,))
+    assert (tmp_path / "backbone.tflite").stat().st_size < 1.4 * 4 * backbone.parameter_count()
+    runner = LiteRtBackbone(tmp_path / "backbone.tflite")
+    assert runner.gammas == (1, 3)
+    tokens = [3, 14, 15, 92, 65, 35]
+    wanted = backbone.forward_sequence(torch.tensor([tokens]))[0][0].detach().numpy()
+    runner.prefill(tokens[:4])
+    np.testing.assert_allclose(runner.verify(tokens[4:], 4)[0], wanted[4:], atol=1e-3, rtol=1e-3)
+
+
+def test_a_parallel_head_cannot_draft_more_than_it_has_blocks_for() -> None:
+    backbone = Backbone(BackboneConfig(vocab=64, d_model=32, layers=1, heads=4, kv_heads=2, head_dim=8, ff=64))
+    head = build_head("parallel", backbone, gamma=2)
+    assert at_gamma(head, 1).gamma == 1 and head.gamma == 2
+    with pytest.raises(ModelError, match="one block for each of its 2 drafts"):
+        at_gamma(head, 3)
 
 
 @pytest.mark.parametrize("kind", ["parallel", "zero_copy"])

@@ -38,7 +38,7 @@ class Oracle:
         self.answer, self.wrong_at, self.vocab, self.gamma = answer, wrong_at, vocab, gamma
         self.at = 0  # index of the answer's token that is chosen and not yet consumed
 
-    def draft(self, hidden: np.ndarray, token: int, gamma: int) -> np.ndarray:
+    def draft(self, hidden: np.ndarray, token: int, gamma: int, pos: int) -> np.ndarray:
         assert gamma == self.gamma
         assert self.answer[self.at] == token, "speculation left the path of plain decoding"
         logits = np.zeros((self.gamma, self.vocab), np.float32)
@@ -123,7 +123,7 @@ def test_a_runtime_whose_in_place_run_differs_falls_back_to_two_buffers(
 ) -> None:
     from mtplab.litert import runtime as module
 
-    honest = module._Signature.run
+    honest = module.Signature.run
 
     def spoiled(self: Any, inputs: Any, cache_in: dict[str, Any], cache_out: dict[str, Any]) -> None:
         honest(self, inputs, cache_in, cache_out)
@@ -132,7 +132,7 @@ def test_a_runtime_whose_in_place_run_differs_falls_back_to_two_buffers(
             shape = self.input_shapes[name]
             cache_out[name].write(np.ones(shape, np.float32))
 
-    monkeypatch.setattr(module._Signature, "run", spoiled)
+    monkeypatch.setattr(module.Signature, "run", spoiled)
     assert module.LiteRtBackbone(small.backbone).cache_mode == "two_buffers"
 
 
@@ -148,13 +148,13 @@ def test_speculation_through_the_graphs_repeats_plain_decoding_whatever_is_accep
     assert ids(records) == answer
 
 
-@pytest.mark.parametrize("kind", ["head", "plain_head"])
+@pytest.mark.parametrize("kind", ["head", "plain_head", "zero_copy_head"])
 def test_speculation_with_an_exported_head_repeats_plain_decoding(small: Any, runtime: Any, kind: str) -> None:
     from mtplab.litert.runtime import LiteRtHead
     from mtplab.speculation.decode import decode_plain, decode_speculative
 
-    head = LiteRtHead(getattr(small, kind))
-    assert head.takes_token == (kind == "head")
+    head = LiteRtHead(getattr(small, kind), backbone=runtime)
+    assert head.takes_token == (kind != "plain_head")
     for seed, length in ((7, 3), (8, 50), (9, 90)):
         prompt = tokens(length, seed)
         plain = ids(decode_plain(runtime, prompt, limit=40))
@@ -176,6 +176,43 @@ def test_the_exported_head_chains_as_the_torch_head_does(small: Any) -> None:
                 "logits"
             ][0].numpy()
         np.testing.assert_allclose(head.draft(hidden, token), wanted, atol=2e-4, rtol=1e-4)
+
+
+def test_a_zero_copy_head_reads_the_cache_where_it_lies_and_says_what_torch_says(small: Any) -> None:
+    import torch
+
+    from mtplab.litert.runtime import LiteRtBackbone, LiteRtHead
+
+    for mode in ("in_place", "two_buffers"):
+        runtime = LiteRtBackbone(small.backbone, cache_mode=mode)  # type: ignore[arg-type]
+        head = LiteRtHead(small.zero_copy_head, backbone=runtime)
+        assert (head.takes_cache, head.cache_mode) == (True, "shared")
+        sequence, drafted = tokens(40, seed=11), []
+        _, hidden = runtime.prefill(sequence[:30])
+        for pos in range(30, 40):
+            with torch.no_grad():
+                states, k, v = small.torch_backbone.sequence_with_cache(torch.tensor([sequence[:pos]]))
+                attend = small.torch_zero_copy_head.attend_sequence(k, v, torch.tensor([[pos - 1]]))
+                token = torch.tensor([[sequence[pos]]])
+                wanted = small.torch_zero_copy_head.chained(states[:, -1:], token, attend)["logits"][0].numpy()
+            drafted.append(head.draft(hidden, sequence[pos], 3, pos))
+            np.testing.assert_allclose(drafted[-1], wanted, atol=2e-3, rtol=1e-3)
+            head.cache_mode = "copied"
+            assert np.array_equal(head.draft(hidden, sequence[pos], 3, pos), drafted[-1])
+            head.cache_mode = "shared"
+            _, hidden = runtime.decode(sequence[pos], pos)
+        elsewhere = head.draft(hidden, sequence[39], 3, 12)
+        assert not np.allclose(elsewhere, head.draft(hidden, sequence[39], 3, 40)), "the position must matter"
+
+
+def test_a_zero_copy_head_without_its_backbone_is_refused_with_a_sentence(small: Any, runtime: Any) -> None:
+    from mtplab.litert.errors import LiteRtError
+    from mtplab.litert.runtime import LiteRtHead
+
+    with pytest.raises(LiteRtError, match="loaded without it"):
+        LiteRtHead(small.zero_copy_head)
+    with pytest.raises(LiteRtError, match="pass the position"):
+        LiteRtHead(small.zero_copy_head, backbone=runtime).draft(np.zeros(64, np.float32), 1)
 
 
 def test_positions_beyond_the_context_are_refused_with_a_sentence(runtime: Any) -> None:

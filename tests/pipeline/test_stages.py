@@ -66,11 +66,11 @@ def quantised(small: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
     from mtplab.pipeline.stages import quantise
 
     folder = tmp_path_factory.mktemp("quantised")
-    names = {
-        "backbone": module_names(small.torch_backbone, small.backbone),
-        "head": module_names(small.torch_head, small.head),
-    }
-    (folder / "modules.json").write_text(json.dumps(names))
+    for graph, module, path in (
+        ("backbone", small.torch_backbone, small.backbone),
+        ("head", small.torch_head, small.head),
+    ):
+        (folder / f"{graph}_modules.json").write_text(json.dumps(module_names(module, path)))
     job = make_job(
         small,
         folder / "work",
@@ -78,7 +78,8 @@ def quantised(small: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
         {"recipes": recipe_values("mixed", "dynamic_int8")},
         backbone__tflite=small.backbone,
         head__tflite=small.head,
-        modules__json=folder / "modules.json",
+        backbone_modules__json=folder / "backbone_modules.json",
+        head_modules__json=folder / "head_modules.json",
     )
     return folder / "work", quantise.run(job, quiet())
 
@@ -162,7 +163,9 @@ def test_statistics_reach_quantisation_where_the_run_calibrates_and_are_not_miss
             stage=stage, status="done", seconds=0, artefacts={name: ArtefactRef(name, 1) for name in names}
         )
 
-    before = {"export": done("export", "backbone.tflite", "head.tflite", "modules.json")}
+    before = {
+        "export": done("export", "backbone.tflite", "head.tflite", "backbone_modules.json", "head_modules.json")
+    }
     assert "statistics.json" not in inputs_for("quantise", before)
     after = {**before, "calibrate": done("calibrate", "statistics.json")}
     assert inputs_for("quantise", after)["statistics.json"] == "statistics.json"
@@ -184,13 +187,10 @@ def aligning(small: Any, prompt_file: dict[str, str], monkeypatch: pytest.Monkey
             "model": "tiny",
             "model_files": {},
             "head": "token_conditioned",
-            "gamma": 3,
             "acceptance_prompts": prompt_file,
             "alignment_threshold": 0.99,
         }
-        job = make_job(
-            small, folder, "align", params, weights__json=folder, head__tflite=head, backbone__tflite=backbone
-        )
+        job = make_job(small, folder, "align", params, head__tflite=head, backbone__tflite=backbone)
         return align.run(job, quiet())
 
     return go
@@ -333,7 +333,7 @@ def test_judging_a_pair_on_its_own_output_gives_its_true_rounds(small: Any, prom
     from mtplab.pipeline.stages.acceptance import Pair, _rounds, accepts_on
     from mtplab.pipeline.stages.loading import read_texts
 
-    pair = Pair(LiteRtBackbone(small.backbone), LiteRtHead(small.head))
+    pair = Pair(LiteRtBackbone(small.backbone), LiteRtHead(small.head), 3)
     texts = read_texts(prompt_file["path"], small.tokenizer, 96)
     for text, true in zip(texts, _rounds(pair, texts, quiet(), 0, 8, "float"), strict=True):
         judged = accepts_on(pair, text.tokens[: text.split], true.output)
@@ -357,13 +357,42 @@ def test_a_stage_sees_only_what_it_depends_on(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("mtplab.pipeline.stage.model_files", lambda spec: {"backbone.safetensors": "00"})
     run = RunParameters()
     longer = RunParameters(policy=Policy(output_limit=96))
-    inputs = {"weights.json": "00"}
     assert params_for("export", run) == params_for("export", longer)
     assert params_for("freeze", run) != params_for("freeze", longer)
-    other = RunParameters(gamma=4)
-    assert key_of("export", params_for("export", run), inputs) != key_of(
-        "export", params_for("export", other), inputs
-    )
+
+
+def key(stage: str, run: RunParameters, **inputs: str) -> str:
+    """The stage's key, or that of a part of a stage, with made-up inputs."""
+    part = host_stage(stage)
+    params = params_for("export" if stage.startswith("export") else stage, run)
+    given = {own: inputs.get(own.partition(".")[0], "00") for own in part.takes}
+    return key_of(stage, {use: params[use] for use in part.uses}, given)
+
+
+def test_a_draft_length_inside_the_ladder_exports_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {"backbone.safetensors": "00", "head_token_conditioned.safetensors": "01"}
+    monkeypatch.setattr("mtplab.pipeline.stage.model_files", lambda spec: files)
+    three, two, five = RunParameters(), RunParameters(gamma=2), RunParameters(gamma=5)
+    assert five.ladder == (1, 2, 3, 5)
+    for stage in ("export", "export_head", "export_backbone", "align"):
+        assert key(stage, three) == key(stage, two), stage
+        assert stage == "align" or key(stage, three) != key(stage, five), stage
+    assert key("freeze", three) != key("freeze", two), "the record names the draft length"
+    assert key("acceptance", three) != key("acceptance", two)
+
+
+def test_another_head_exports_no_backbone_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {"backbone.safetensors": "00", "head_token_conditioned.safetensors": "01"}
+    monkeypatch.setattr("mtplab.pipeline.stage.model_files", lambda spec: files)
+    one, other = RunParameters(), RunParameters(head="recurrent_residual")
+    assert key("export_backbone", one) == key("export_backbone", other, head="11")
+    assert key("export_head", one) != key("export_head", other)
+    before = key("export_backbone", one)
+    files["head_token_conditioned.safetensors"] = "02"
+    assert key("export_backbone", one) == before
+    files["backbone.safetensors"] = "03"
+    assert key("export_backbone", one) != before
+    assert key("export_backbone", one, backbone="04") != key("export_backbone", one)
 
 
 def test_a_key_ignores_where_a_prompt_file_stands() -> None:
@@ -378,11 +407,12 @@ def through_worker(
     small: Any, store: Store, recipe: dict[str, Any], **options: Any
 ) -> tuple[StageResult, list[dict[str, Any]]]:
     names = store.root / "modules.json"
-    names.write_text('{"backbone": {}, "head": {}}')
+    names.write_text("{}")
     inputs = {
         "backbone.tflite": store.put(small.backbone).sha256,
         "head.tflite": store.put(small.head).sha256,
-        "modules.json": store.put(names).sha256,
+        "backbone_modules.json": store.put(names).sha256,
+        "head_modules.json": store.put(names).sha256,
     }
     events: list[dict[str, Any]] = []
     params = {"recipes": {"backbone": recipe, "head": recipe}}

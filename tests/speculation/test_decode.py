@@ -177,7 +177,7 @@ def test_logits_that_are_not_numbers_are_refused(where):
 
     model = Broken(context_limit=64)
     drafter = toy.perfect(model)
-    drafter.draft = lambda hidden, token, gamma: np.full((3, 7), np.nan)
+    drafter.draft = lambda hidden, token, gamma, pos: np.full((3, 7), np.nan)
     with pytest.raises(ArithmeticError, match="not numbers"):
         list(decode_speculative(model, drafter, [1], limit=9))
 

@@ -26,6 +26,7 @@ from mtplab.speculation.acceptance import (
     mean_acceptance_length,
     merge,
 )
+from mtplab.speculation.adaptive import Fixed
 from mtplab.speculation.decode import RoundRecord, TokenRecord, decode_plain, decode_speculative
 from mtplab.speculation.intervals import Estimate, bootstrap_statistic, wilson
 from mtplab.speculation.sampling import accepted_prefix
@@ -68,8 +69,8 @@ def run(job: Job, emit: Emitter) -> Output:
     """Figures of the float and the deployed pair and their paired difference; artefacts are inputs for the bench."""
     settings = job.settings(Settings)
     gamma = settings.gamma
-    float_pair = Pair.load(job, "float_backbone.tflite", "float_head.tflite")
-    deployed = Pair.load(job, "backbone.tflite", "head.tflite")
+    float_pair = Pair.load(job, "float_backbone.tflite", "float_head.tflite", gamma)
+    deployed = Pair.load(job, "backbone.tflite", "head.tflite", gamma)
     context = float_pair.backbone.context_limit
     texts = read_texts(settings.acceptance_prompts["path"], job.input("tokenizer.json"), context)
     texts = [text for text in texts if text.split + gamma + 1 < context]
@@ -111,14 +112,16 @@ def run(job: Job, emit: Emitter) -> Output:
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """A backbone and the head that drafts for it."""
+    """A backbone and the head that drafts for it, `gamma` tokens a round."""
 
     backbone: Any
     head: Any
+    gamma: int
 
     @classmethod
-    def load(cls, job: Job, backbone: str, head: str) -> Pair:
-        return cls(LiteRtBackbone(job.input(backbone), THREADS), LiteRtHead(job.input(head), THREADS))
+    def load(cls, job: Job, backbone: str, head: str, gamma: int) -> Pair:
+        runtime = LiteRtBackbone(job.input(backbone), THREADS)
+        return cls(runtime, LiteRtHead(job.input(head), THREADS, backbone=runtime), gamma)
 
 
 def _rounds(pair: Pair, texts: Sequence[Text], emit: Emitter, done: int, total: int, what: str) -> list[PromptRounds]:
@@ -128,7 +131,11 @@ def _rounds(pair: Pair, texts: Sequence[Text], emit: Emitter, done: int, total: 
     for index, text in enumerate(texts):
         emit.progress(done + index, total, "prompts", f"{what}: {text.prompt.id}")
         prompt = text.tokens[: text.split]
-        records = list(decode_speculative(pair.backbone, pair.head, prompt, limit=OUTPUT_TOKENS, stop=stop))
+        records = list(
+            decode_speculative(
+                pair.backbone, pair.head, prompt, limit=OUTPUT_TOKENS, stop=stop, policy=Fixed(pair.gamma)
+            )
+        )
         accepted = [record.accepted for record in records if isinstance(record, RoundRecord)]
         output = [record.id for record in records if isinstance(record, TokenRecord)]
         found.append(PromptRounds(text.prompt.id, text.prompt.prompt_class, accepted, output))
@@ -140,13 +147,13 @@ def accepts_on(pair: Pair, prompt: Sequence[int], output: Sequence[int]) -> list
 
     On the pair's own greedy output these are its true rounds.
     """
-    gamma, start = pair.head.gamma, 0
+    gamma, start = pair.gamma, 0
     whole = [*prompt, *output]
     states = pair.backbone.score(whole[: pair.backbone.context_limit])[1]
     found = []
     while start + gamma < len(output):
         position = len(prompt) + start - 1
-        drafts = pair.head.draft(states[position], output[start]).argmax(axis=-1)
+        drafts = pair.head.draft(states[position], output[start], gamma, position + 1).argmax(axis=-1)
         accepted = accepted_prefix([int(draft) for draft in drafts], output[start + 1 : start + 1 + gamma])
         found.append(accepted)
         start += accepted + 1

@@ -9,7 +9,7 @@ import msgspec
 from mtplab.litert.align import Agreement, align_backbone, align_head
 from mtplab.litert.runtime import LiteRtBackbone, LiteRtHead
 from mtplab.pipeline.job import Emitter, Job, Output, StageFailed
-from mtplab.pipeline.stages.loading import load_frozen, read_texts, use_one_thread
+from mtplab.pipeline.stages.loading import ModelSettings, load_frozen, read_texts, use_one_thread
 
 HIDDEN_STATES = 400  # through the head; one position in 400 still passes a threshold of 0.99
 SEQUENCES = 12  # real texts through the backbone
@@ -17,13 +17,9 @@ THREADS = 1  # logits do not depend on it
 LONGEST = 96  # tokens of each
 
 
-class Settings(msgspec.Struct, frozen=True):
+class Settings(ModelSettings, frozen=True):
     """Parameters of the stage."""
 
-    model: str
-    model_files: dict[str, str]
-    head: str
-    gamma: int
     acceptance_prompts: dict[str, str]
     alignment_threshold: float
 
@@ -33,18 +29,16 @@ def run(job: Job, emit: Emitter) -> Output:
     settings = job.settings(Settings)
     use_one_thread()
     emit.progress(0, 3, "graphs", "reading the model")
-    model, head = load_frozen(
-        settings.model, settings.model_files, settings.head, settings.gamma, job.input("weights.json")
-    )
+    model, head = load_frozen(settings, job)
     texts = read_texts(settings.acceptance_prompts["path"], model.tokenizer_path, min(LONGEST, model.config.context))
     # Evenly from the whole set, so that every class of prompt is in it.
     chosen = texts[:: max(1, len(texts) // SEQUENCES)]
     sequences = [text.tokens for text in chosen]
-    head_runtime = LiteRtHead(job.input("head.tflite"), THREADS)
-    emit.progress(1, 3, "graphs", "head")
-    found = [align_head(head_runtime, head, model.backbone, sequences, HIDDEN_STATES)]
-    emit.progress(2, 3, "graphs", "backbone")
     backbone_runtime = LiteRtBackbone(job.input("backbone.tflite"), THREADS)
+    head_runtime = LiteRtHead(job.input("head.tflite"), THREADS, backbone=backbone_runtime)
+    emit.progress(1, 3, "graphs", "head")
+    found = align_head(head_runtime, head, model.backbone, sequences, HIDDEN_STATES, backbone_runtime)
+    emit.progress(2, 3, "graphs", "backbone")
     found += align_backbone(backbone_runtime, model.backbone, sequences)
     figures: dict[str, Any] = {agreement.graph: msgspec.to_builtins(agreement) for agreement in found}
     figures |= {"threshold": settings.alignment_threshold, "cache_mode": backbone_runtime.cache_mode}

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from mtplab.litert.bundle import Bundle, Text, write_bundle
 from mtplab.litert.export import export_drafter
 from mtplab.litert.quantise import quantise
 from mtplab.litert.recipes import Recipe
 from mtplab.model.errors import ModelError
 from mtplab.pipeline.job import Emitter, Job, Output, StageFailed
-from mtplab.pipeline.stages.loading import load_frozen, use_one_thread
+from mtplab.pipeline.stages.loading import ModelSettings, load_frozen, use_one_thread
 
 ARTEFACT = "model.litertlm"
 _STEPS = 3
 
 
-class Settings(msgspec.Struct, frozen=True):
+class Settings(ModelSettings, frozen=True):
     """Parameters of the stage."""
 
-    model: str
-    model_files: dict[str, str]
-    head: str
     gamma: int
     recipes: dict[str, Recipe]
 
@@ -31,9 +26,7 @@ def run(job: Job, emit: Emitter) -> Output:
     settings = job.settings(Settings)
     use_one_thread()
     emit.progress(0, _STEPS, "steps", "reading the model")
-    model, head = load_frozen(
-        settings.model, settings.model_files, settings.head, settings.gamma, job.input("weights.json")
-    )
+    model, head = load_frozen(settings, job)
     emit.progress(1, _STEPS, "steps", "drafter: export")
     try:
         exported = export_drafter(head, model.backbone, job.output("drafter.float.tflite"))

@@ -89,7 +89,7 @@ def _calibration_set(settings: Settings, job: Job, backbone: Path, emit: Emitter
 
     use_one_thread()
     model = load_model(settings.model)
-    require_files(model, settings.model_files)
+    require_files(model.name, model.files, settings.model_files)
     plan = Plan(longest=longest(signatures_of(backbone)), size=SHIPPED_SIZE, no_system=True)
 
     def progress(done: int, total: int, note: str) -> None:

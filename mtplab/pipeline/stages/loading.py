@@ -4,25 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from mtplab.model.prompts import Prompt, load_prompts
-from mtplab.pipeline.job import StageFailed
+from mtplab.pipeline.job import Job, StageFailed
 
 if TYPE_CHECKING:
     from mtplab.model.heads import Head
     from mtplab.model.sources import LoadedModel
 
 
-class Weights(msgspec.Struct, frozen=True, kw_only=True):
-    """Which weights were frozen: the part of the freeze record that does not depend on the policy."""
+class FrozenBackbone(msgspec.Struct, frozen=True, kw_only=True):
+    """Which backbone was frozen: the part of the freeze record that depends neither on head nor on policy."""
 
     backbone_sha256: str
+
+
+class FrozenHead(msgspec.Struct, frozen=True, kw_only=True):
+    """Which head was frozen; a draft length is no part of it, since its weights are the same for all."""
+
     head_sha256: str
     head_kind: str
-    gamma: int
+
+
+class ModelSettings(msgspec.Struct, frozen=True):
+    """Parameters of every stage that loads the model with its head."""
+
+    model: str
+    model_files: dict[str, str]
+    head: str
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -40,46 +52,60 @@ def use_one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def require_files(model: LoadedModel, expected: Mapping[str, str]) -> None:
+def require_files(name: str, found: Mapping[str, str], expected: Mapping[str, str]) -> None:
     """Fail where the model's files are not the ones that the stage's key was made for."""
-    if model.files != dict(expected):
-        raise StageFailed(f"The files of the model {model.name} changed while the pipeline ran; start the run again.")
+    if dict(found) != dict(expected):
+        raise StageFailed(f"The files of the model {name} changed while the pipeline ran; start the run again.")
 
 
-def choose_head(model: LoadedModel, kind: str, gamma: int) -> Head:
-    """The model's head of that family, with that γ."""
+def choose_head(model: LoadedModel, kind: str) -> Head:
+    """The model's head of that family."""
     if kind not in model.heads:
         raise StageFailed(
             f"The model {model.name} has no {kind} head; choose one of {', '.join(model.heads) or 'none'}."
         )
-    head = model.heads[kind]
-    if head.gamma != gamma:
-        raise StageFailed(
-            f"The {kind} head of {model.name} is built for γ = {head.gamma}, not {gamma}; run with γ = {head.gamma}."
-        )
-    return head
+    return model.heads[kind]
 
 
-def load_frozen(
-    model: str, files: Mapping[str, str], kind: str, gamma: int, weights: Path
-) -> tuple[LoadedModel, Head]:
-    """Load the model again and prove by hash that it is the frozen one."""
-    from mtplab.model.freeze import state_sha256
+def load_frozen(settings: ModelSettings, job: Job) -> tuple[LoadedModel, Head]:
+    """Load the model again; backbone.json and head.json prove by hash that both are the frozen ones."""
     from mtplab.model.sources import load_model
 
-    loaded = load_model(model)
-    require_files(loaded, files)
-    head = choose_head(loaded, kind, gamma)
-    for module in (loaded.backbone, head):
-        module.requires_grad_(False)
-        module.eval()
-    frozen = msgspec.json.decode(weights.read_bytes(), type=Weights)
-    if (state_sha256(loaded.backbone), state_sha256(head)) != (frozen.backbone_sha256, frozen.head_sha256):
+    loaded = load_model(settings.model)
+    require_files(loaded.name, loaded.files, settings.model_files)
+    head = choose_head(loaded, settings.head)
+    _require_frozen(loaded, job)
+    frozen = msgspec.json.decode(job.input("head.json").read_bytes(), type=FrozenHead)
+    _require_still(settings.model, head, frozen.head_sha256)
+    return loaded, head
+
+
+def load_frozen_backbone(spec: str, files: Mapping[str, str], job: Job) -> LoadedModel:
+    """Like `load_frozen`, whatever the heads beside the backbone are."""
+    from mtplab.model.files import without_heads
+    from mtplab.model.sources import load_model
+
+    loaded = load_model(spec)
+    require_files(loaded.name, without_heads(loaded.files), files)
+    _require_frozen(loaded, job)
+    return loaded
+
+
+def _require_frozen(model: LoadedModel, job: Job) -> None:
+    frozen = msgspec.json.decode(job.input("backbone.json").read_bytes(), type=FrozenBackbone)
+    _require_still(model.name, model.backbone, frozen.backbone_sha256)
+
+
+def _require_still(name: str, module: Any, sha256: str) -> None:
+    from mtplab.model.freeze import state_sha256
+
+    module.requires_grad_(False)
+    module.eval()
+    if state_sha256(module) != sha256:
         raise StageFailed(
-            f"The weights of {model} are not the ones that were frozen, so no later figure would belong to them; "
+            f"The weights of {name} are not the ones that were frozen, so no later figure would belong to them; "
             "run the freeze stage again."
         )
-    return loaded, head
 
 
 def read_texts(prompt_file: str, tokenizer: Path, longest: int) -> list[Text]:

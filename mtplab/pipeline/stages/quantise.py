@@ -23,13 +23,12 @@ class Settings(msgspec.Struct, frozen=True):
 def run(job: Job, emit: Emitter) -> Output:
     """Artefacts: backbone.tflite and head.tflite, deployed, and audit.json."""
     settings = job.settings(Settings)
-    modules = msgspec.json.decode(job.input("modules.json").read_bytes(), type=dict[str, dict[str, str]])
     results: dict[str, Quantised] = {}
     for done, (graph, recipe) in enumerate(settings.recipes.items()):
         emit.progress(done, len(settings.recipes), "graphs", f"{graph}: {recipe.name}")
         file = f"{graph}.tflite"
         results[graph] = quantise(
-            job.input(file), job.output(file), recipe, modules[graph], _statistics(job, graph, recipe)
+            job.input(file), job.output(file), recipe, _modules(job, graph), _statistics(job, graph, recipe)
         )
     emit.progress(len(settings.recipes), len(settings.recipes), "graphs", "read back")
     figures = {graph: _figures(result) for graph, result in results.items()}
@@ -46,6 +45,10 @@ def run(job: Job, emit: Emitter) -> Output:
         records={"audit": audits, "map": {graph: _map(result) for graph, result in results.items()}},
         summary="; ".join(parts),
     )
+
+
+def _modules(job: Job, graph: str) -> dict[str, str]:
+    return msgspec.json.decode(job.input(f"{graph}_modules.json").read_bytes(), type=dict[str, str])
 
 
 def _statistics(job: Job, graph: str, recipe: Recipe) -> dict[str, Any] | None:
