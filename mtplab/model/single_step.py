@@ -14,6 +14,7 @@ from mtplab.model.backbone import Backbone, empty_cache
 from mtplab.model.errors import ModelError
 from mtplab.model.head_base import Attend, Head
 from mtplab.model.head_families import TokenConditionedHead, ZeroCopyHead
+from mtplab.model.kinds import no_drafter
 
 # A state's root mean square says which draft made it: k · _MARK after draft k. Heads normalise their state first, so
 # its size is free to say that; a backbone's own hidden state is far smaller.
@@ -27,10 +28,7 @@ class SingleStep(nn.Module):
         """Raises `ModelError` for a head that is no chain of token and state."""
         super().__init__()
         if not isinstance(head, TokenConditionedHead):
-            raise ModelError(
-                f"LiteRT-LM feeds a drafter the token before and one state, and a {head.config.kind} head takes no "
-                "token, so it cannot be bundled; train a token_conditioned or zero_copy head."
-            )
+            raise ModelError(no_drafter(head.config.kind))
         self.head = head
         self.context = backbone.config.context
         self.embedding_scale = backbone.config.embedding_scale

@@ -30,9 +30,12 @@ def bundle_command(out: Path, as_json: bool, head_recipe: str | None, **given: A
     130 stopped.
     """
     from mtplab.model.errors import ModelError
+    from mtplab.model.kinds import BUNDLED_KINDS, KINDS, no_drafter
     from mtplab.pipeline.errors import PipelineError
     from mtplab.pipeline.stage import RunParameters
 
+    if given["head"] in KINDS and given["head"] not in BUNDLED_KINDS:
+        raise click.UsageError(no_drafter(given["head"]))
     parameters = RunParameters(head_recipe=head_recipe or given["recipe"], **given)
     try:
         results = _run(parameters, lambda line: click.echo(line, err=True))
