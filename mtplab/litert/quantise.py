@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from mtplab.litert import search
 from mtplab.litert.audit import WEIGHTED, Audit, Role, Use, Weight, audit, key
 from mtplab.litert.errors import LiteRtError
 from mtplab.litert.recipes import Recipe, Rule
@@ -24,7 +25,7 @@ _ALGORITHMS = {
     "mse": "MSE",
     "gptq": "GPTQ",
     "hadamard": "DECOMPOSED_HADAMARD_ROTATION",
-    "recovery": "DEQUANTIZED_WEIGHT_RECOVERY",
+    "search": search.PLACE,
 }
 _NAMED = 6  # how many modules a complaint names
 
@@ -119,7 +120,7 @@ def _picks(rule: Rule, weight: Weight, use: Use) -> bool:
 def _embeds(rule: Rule) -> bool:
     """Whether an embedding lookup can be done so; seen by trying."""
     plain = rule.compute == "dynamic" and rule.scales in ("tensor", "channel")
-    return rule.bits >= 16 or (plain and rule.algorithm in (None, "min_max", "octav", "mse"))
+    return rule.bits >= 16 or (plain and rule.algorithm in (None, "min_max", "octav", "mse", "search"))
 
 
 def _nothing_found(graph: Audit, recipe: Recipe, rule: Rule) -> str:
@@ -244,6 +245,8 @@ def _config(rule: Rule) -> tuple[Any, str]:
         compute_precision=q.ComputePrecision.FLOAT if widened else q.ComputePrecision.INTEGER,
         explicit_dequantize=widened,
     )
+    if rule.algorithm == "search":
+        search.register()
     return config, AlgorithmName[_ALGORITHMS[rule.algorithm or "min_max"]]
 
 

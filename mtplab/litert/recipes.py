@@ -24,7 +24,7 @@ DEFAULT_RECIPE = "mixed"
 
 Compute = Literal["dynamic", "weight_only", "static", "float"]
 Granularity = Literal["tensor", "channel", "block32", "block64", "block128", "block256"]
-Algorithm = Literal["min_max", "octav", "mse", "gptq", "hadamard", "recovery"]
+Algorithm = Literal["min_max", "octav", "mse", "search", "gptq", "hadamard"]
 
 _WHOLE: tuple[Granularity, ...] = ("tensor", "channel")
 _BLOCKS: tuple[Granularity, ...] = ("block32", "block64", "block128", "block256")
