@@ -10,6 +10,9 @@ import msgspec
 
 from mtplab.litert.errors import LiteRtError
 
+_APART_BYTES = 256
+_ALIGNED_BYTES = 16
+
 
 class Piece(msgspec.Struct, frozen=True):
     """One signature to keep: from `source`, under the name `name`.
@@ -68,7 +71,6 @@ class Graph:
     def write(self, pieces: Sequence[Piece], path: Path) -> Path:
         """Write a graph of these pieces only, in their order; weights that several share are still stored once."""
         from ai_edge_litert import schema_py_generated as schema
-        from ai_edge_litert.tools import flatbuffer_utils
 
         model: Any = schema.ModelT()
         for field in ("version", "operatorCodes", "description"):
@@ -81,7 +83,7 @@ class Graph:
             model.signatureDefs.append(entry)
         _keep_buffers(self._model, model)
         path.unlink(missing_ok=True)
-        flatbuffer_utils.write_model(model, str(path))
+        _write(model, path, schema)
         return path
 
     def _signature(self, name: str) -> Any:
@@ -164,6 +166,33 @@ def _rebuffered(item: Any, order: dict[int, int]) -> Any:
     made.__dict__.update(item.__dict__)
     made.buffer = order.setdefault(int(item.buffer), len(order))
     return made
+
+
+def _write(model: Any, path: Path, schema: Any) -> None:
+    """Write the graph with its weights behind it, aligned as the kernels want them.
+
+    Inside, the library would write them one byte at a time and not align them.
+    """
+    from ai_edge_litert.tools import flatbuffer_utils
+
+    apart: dict[int, bytes] = {}
+    for number, buffer in enumerate(model.buffers):
+        if buffer.data is not None and len(buffer.data) >= _APART_BYTES:
+            apart[number] = bytes(buffer.data)
+            model.buffers[number] = holder = schema.BufferT()
+            holder.offset, holder.size = 1, len(apart[number])  # a place kept for what is known only now
+    head = flatbuffer_utils.convert_object_to_bytearray(model)
+    packed, end = schema.Model.GetRootAs(head, 0), len(head)
+    places = {}
+    for number, data in apart.items():
+        places[number] = -(-end // _ALIGNED_BYTES) * _ALIGNED_BYTES
+        flatbuffer_utils.update_packed_buffer(packed.Buffers(number), offset=places[number])
+        end = places[number] + len(data)
+    with path.open("wb") as file:
+        file.write(head)
+        for number, data in apart.items():
+            file.write(bytes(places[number] - file.tell()))
+            file.write(data)
 
 
 def _text(value: bytes | str) -> str:
