@@ -203,6 +203,7 @@ class TokenRunnerOptions(msgspec.Struct, frozen=True, kw_only=True):
     run: str = "run"
     seed: int = 0
     core_mask: str | None = None
+    classes: tuple[str, ...] = ()
     draft_length: str | None = None
     draft_lengths: tuple[int, ...] = ()
     round_costs: tuple[tuple[int, float], ...] = ()
@@ -229,6 +230,7 @@ def token_runner_command(options: TokenRunnerOptions) -> list[str]:
         f"--run={options.run}",
         f"--seed={options.seed}",
         *(f"--stop-id={stop}" for stop in options.stop_ids),
+        *(f"--class={klass}" for klass in options.classes),
         *_runner_wishes(options),
     ]
     return [*_affinity(options.core_mask), options.binary, *flags]

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import click
@@ -145,8 +146,16 @@ class Narrator:
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of sampling; rounds count it up.")
 @click.option("--reconnect", "reconnect_s", default=60.0, show_default=True, type=click.FloatRange(0, 3600),
               help="Seconds to wait for a phone whose cable was lost in a round.")  # fmt: skip
+@click.option("--experiment", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
+              help="Measure the cells of an experiment.toml, going on where it was interrupted.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="With --experiment: list its cells and measure nothing.")
+@click.option("--again", is_flag=True, help="With --experiment: begin anew; earlier sessions are kept.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON value on stdout, nothing else.")
-def run_command(as_json: bool, cool_down: float, **given: Any) -> int:
+@click.pass_context
+def run_command(
+    ctx: click.Context, as_json: bool, cool_down: float, experiment: str | None, dry_run: bool, again: bool,
+    **given: Any,
+) -> int:  # fmt: skip
     """Freeze, export, align, quantise, push, bench, measure and conclude; leaves a session.
 
     Exit codes: 0 fine; 1 usage; 2 not ready; 3 the requested accelerator did not (fully) run; 4 failed or crashed;
@@ -161,6 +170,8 @@ def run_command(as_json: bool, cool_down: float, **given: Any) -> int:
 
     engine_given = {name: given.pop(name) for name in ("standin", "standin_speed", "serial")}
     options = EngineOptions(**engine_given)
+    if experiment is not None or dry_run or again:
+        return _experiment(ctx, experiment, options, dry_run=dry_run, again=again, as_json=as_json)
     try:
         check_scenario(options.standin)
         for name in ("accelerators", "policies", "head_backends"):
@@ -193,6 +204,33 @@ def run_command(as_json: bool, cool_down: float, **given: Any) -> int:
         click.echo(session_text(record, engine.recorder.path))
         click.echo(f"{_times(record)} · wall {wall_s:.1f} s")
     return run.code if run.code is not None else 4
+
+
+_WITH_EXPERIMENT = ("experiment", "dry_run", "again", "as_json", "standin", "standin_speed", "serial")
+
+
+def _experiment(
+    ctx: click.Context, experiment: str | None, options: EngineOptions, *, dry_run: bool, again: bool, as_json: bool
+) -> int:
+    """Hand over to the experiment; what its file says cannot be said on the command line, too."""
+    from click.core import ParameterSource
+
+    from mtplab.engine.experiment_command import run_experiment
+    from mtplab.session.journal import SessionError
+
+    if experiment is None:
+        raise click.UsageError("--dry-run and --again belong to --experiment FILE.")
+    for name in ctx.params:
+        if name not in _WITH_EXPERIMENT and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--{name.replace('_', '-')} is the experiment's to say: put it into its file.")
+    try:
+        check_scenario(options.standin)
+        path = Path(experiment)
+        return run_experiment(path, options, listen=Narrator(), dry_run=dry_run, again=again, as_json=as_json)
+    except EngineError as error:
+        raise Refused(str(error), error.exit_code) from None
+    except SessionError as error:
+        raise Refused(str(error), 4) from None
 
 
 def _simulated(options: EngineOptions) -> str:

@@ -6,7 +6,8 @@ import math
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from mtplab.pipeline.stage import (
     params_for,
     run_host_stage,
 )
+from mtplab.pipeline.stages.measure import Measured
 from mtplab.session import events as ev
 from mtplab.session import paths
 from mtplab.session.configuration import Configuration
@@ -139,11 +141,27 @@ def planned(options: RunOptions, policy: Policy) -> list[Configuration]:
     )
 
 
+@dataclass(frozen=True)
+class MeasurePlan:
+    """What an experiment wants measured in place of a run's own configurations.
+
+    `earlier` gives rounds that were measured already, for the hashes of the deployed files by artefact name.
+    """
+
+    configurations: Sequence[Configuration]
+    classes: Sequence[str]
+    earlier: Callable[[Mapping[str, str]], Sequence[Measured]]
+    experiment: str
+
+
 class PipelineRun:
     """A run in a thread of its own."""
 
-    def __init__(self, options: RunOptions, phone: Phone, recorder: Recorder, care: PhoneCare) -> None:
-        self.options = options
+    def __init__(
+        self, options: RunOptions, phone: Phone, recorder: Recorder, care: PhoneCare,
+        measure: MeasurePlan | None = None,
+    ) -> None:  # fmt: skip
+        self.options, self._measure_plan = options, measure
         self.run_id = secrets.token_hex(4)
         self.code: int | None = None
         self._phone, self._recorder, self._care = phone, recorder, care
@@ -164,8 +182,9 @@ class PipelineRun:
             token_runner=phone.token_runner,
             options=options,
             policy=self._parameters.policy,
-            configurations=planned(options, self._parameters.policy),
-            essential=frozenset((PLAIN, DEPLOYED)),
+            configurations=measure.configurations if measure else planned(options, self._parameters.policy),
+            classes=measure.classes if measure else (),
+            essential=frozenset() if measure else frozenset((PLAIN, DEPLOYED)),
         )
 
     # -- control ------------------------------------------------------------
@@ -216,6 +235,7 @@ class PipelineRun:
                 model=options.model,
                 head=options.head,
                 recipe=chosen_recipes(self._parameters)["backbone"].label,
+                experiment=self._measure_plan.experiment if self._measure_plan is not None else None,
             )
         )
         if set(self._stages) & set(MEASURING):
@@ -294,6 +314,8 @@ class PipelineRun:
             outcome = bench.run(context)
         elif name == "measure":
             self._prepare()
+            if self._measure_plan is not None:
+                context.earlier = self._measure_plan.earlier(self._deployed_hashes())
             outcome = measure.run(context)
         else:
             self._recorder.settle()
@@ -331,6 +353,16 @@ class PipelineRun:
     @staticmethod
     def _status(name: str, outcome: Outcome) -> str:
         return "cached" if outcome.cached and name not in MEASURING else "done"
+
+    def _deployed_hashes(self) -> dict[str, str]:
+        """What figures of a round depend on, by the names that the session's artefacts have."""
+        names = (("quantise", "backbone.tflite"), ("quantise", "head.tflite"), ("freeze", "tokenizer.json"))
+        return {f"{stage}/{name}": self._results[stage].artefacts[name].sha256 for stage, name in names}
+
+    @property
+    def measured(self) -> dict[str, Any]:
+        """What the measure stage found, once it has ended; empty before."""
+        return self._context.measured
 
     def _collect_files(self) -> None:
         """What is deployed: the quantised graphs, the tokenizer, the prompts, and real inputs for the benchmark."""

@@ -24,7 +24,7 @@ from mtplab.engine.heatwatch import HeatWatch
 from mtplab.engine.host import HostSampler
 from mtplab.engine.options import EngineOptions, RunOptions
 from mtplab.engine.phone import Phone, fact_events, open_phone
-from mtplab.engine.runner import PipelineRun
+from mtplab.engine.runner import MeasurePlan, PipelineRun
 from mtplab.session import archive, paths
 from mtplab.session.atomic import write_atomic
 from mtplab.session.events import DeviceSeen, Event, LinkChanged, Marker
@@ -118,12 +118,15 @@ class Engine:
         self.stopping.set()
 
     # -- runs ---------------------------------------------------------------
-    def start_run(self, options: RunOptions) -> PipelineRun:
-        """Begin a pipeline run; EngineError where one goes on or the options make no sense."""
+    def start_run(self, options: RunOptions, measure: MeasurePlan | None = None) -> PipelineRun:
+        """Begin a pipeline run, measuring what `measure` says where it is given.
+
+        EngineError where one goes on or the options make no sense.
+        """
         with self._run_lock:
             if self._run is not None and self._run.running:
                 raise EngineError("A run goes on already: cancel it first, or wait for its end.", 1)
-            run = PipelineRun(options, self.phone, self.recorder, self.care)
+            run = PipelineRun(options, self.phone, self.recorder, self.care, measure)
             self._ran = True
             self._run = run
         run.start(self._snapshot)

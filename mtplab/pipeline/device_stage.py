@@ -70,6 +70,8 @@ class DeviceContext:
     policy: Policy = field(default_factory=Policy)
     configurations: Sequence[Configuration] = ()
     """What the measure stage measures, in the order of a round."""
+    classes: Sequence[str] = ()
+    """Classes of prompts to measure; all where none is named."""
     essential: frozenset[str] = frozenset()
     """Names of the configurations without which the run has nothing to say."""
     earlier: Sequence[Any] = ()

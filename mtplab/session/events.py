@@ -140,7 +140,7 @@ class Gap(Event, frozen=True, kw_only=True, tag="gap"):
 
 
 class RunStarted(Event, frozen=True, kw_only=True, tag="run"):
-    """A pipeline run began: its stages in order, its policy and what it deploys."""
+    """A pipeline run began: its stages in order, its policy, what it deploys, and the experiment it is part of."""
 
     run: str
     stages: list[str]
@@ -148,6 +148,7 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run"):
     model: str
     head: str
     recipe: str
+    experiment: str | None = None
 
 
 class RunEnded(Event, frozen=True, kw_only=True, tag="run_end"):

@@ -62,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--head", type=Path, help="head.tflite, needed with --mtp on")
     parser.add_argument("--tokenizer", type=Path, required=True, help="tokenizer.json")
     parser.add_argument("--prompts", type=Path, required=True, help="JSON lines: id, class, text or tokens")
+    parser.add_argument("--class", dest="classes", action="append", default=[], help="run prompts of this class only")
     parser.add_argument("--max-tokens", type=int, default=48, help="output limit of each prompt")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--head-threads", type=int, help="threads of the draft head; as --threads unless given")
@@ -102,6 +103,14 @@ def read_prompts(path: Path) -> list[Prompt]:
     return prompts
 
 
+def _of_classes(prompts: list[Prompt], classes: list[str]) -> list[Prompt]:
+    """The prompts of these classes, all of them where none is named."""
+    without = sorted(set(classes) - {p.klass for p in prompts})
+    if without:
+        raise UsageError(f"The prompt file holds no prompt of the class {without[0]!r}; name one that it holds.")
+    return [p for p in prompts if not classes or p.klass in classes]
+
+
 def _read(path: Path, what: str) -> bytes:
     try:
         return path.read_bytes()
@@ -130,7 +139,7 @@ class _Session:
         if min(options.max_tokens, options.threads, self.head_threads) < 1 or options.warmup_prompts < 0:
             raise UsageError("--max-tokens and the threads must be 1 or more, and --warmup-prompts 0 or more.")
         self.options, self.writer = options, writer
-        self.prompts = read_prompts(options.prompts)
+        self.prompts = _of_classes(read_prompts(options.prompts), options.classes)
         self.tokenizer = load_tokenizer(options.tokenizer)
         self.stop = frozenset(options.stop_id)
         try:

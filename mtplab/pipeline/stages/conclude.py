@@ -12,7 +12,7 @@ from mtplab.measure import pitfalls
 from mtplab.measure.compared import Comparison, compare_configurations, cost_points, sentence
 from mtplab.measure.conclude import Conclusion, MeasuredRound, conclude
 from mtplab.measure.exactness import Exactness
-from mtplab.measure.plan import DEPLOYED, plain_of
+from mtplab.measure.plan import DEPLOYED, PLAIN, plain_of
 from mtplab.pipeline.device_stage import DeviceContext, Outcome, StageFailed
 from mtplab.session import events as ev
 from mtplab.session.configuration import Configuration
@@ -26,6 +26,7 @@ def run(context: DeviceContext, state: LabState) -> Outcome:
     if not rounds or "rounds" not in context.measured:
         raise StageFailed("There is nothing to conclude from: run the measure stage first.")
     exactness = context.measured["exactness"]
+    main, plain = deployed_of(context.configurations, context.measured["rounds"])
     conclusion, event = concluded(
         context.configurations,
         context.measured["rounds"],
@@ -36,7 +37,7 @@ def run(context: DeviceContext, state: LabState) -> Outcome:
         metadata_missing=state.identity.missing(),
     )
     context.post(event)
-    for finding in pitfalls.found(_summary(context, state, rounds)):
+    for finding in pitfalls.found(summarise(context.figures, state, plain, main)):
         context.post(
             ev.PitfallFound(
                 t=time.monotonic(), pitfall=finding.pitfall, text=finding.text, evidence=finding.evidence
@@ -59,12 +60,11 @@ def concluded(
 
     Where the deployed one was not measured (an experiment without it), the first configuration that drafts is taken.
     """
-    drafting = [c for c in configurations if c.mtp and rounds.get(c.name)]
-    main = next((c for c in drafting if c.name == DEPLOYED), drafting[0] if drafting else None)
-    plain = plain_of(main, configurations) if main is not None else None
+    deployed, plain = deployed_of(configurations, rounds)
+    main = next((c for c in configurations if c.name == deployed), None)
     conclusion = conclude(
-        rounds[plain.name] if plain is not None else [],
-        rounds[main.name] if main is not None else [],
+        rounds.get(plain, []),
+        rounds.get(deployed, []),
         simulated=simulated,
         exactness=exactness,
         metadata_missing=metadata_missing,
@@ -86,6 +86,16 @@ def concluded(
     return conclusion, event
 
 
+def deployed_of(
+    configurations: Sequence[Configuration], rounds: Mapping[str, Sequence[MeasuredRound]]
+) -> tuple[str, str]:
+    """Names of the configuration that a conclusion is about, and of plain decoding on its ground."""
+    drafting = [c for c in configurations if c.mtp and rounds.get(c.name)]
+    main = next((c for c in drafting if c.name == DEPLOYED), drafting[0] if drafting else None)
+    plain = plain_of(main, configurations) if main is not None else None
+    return main.name if main is not None else DEPLOYED, plain.name if plain is not None else PLAIN
+
+
 def _ran_on(configuration: Configuration) -> str:
     return f"{configuration.backend.upper()} ({configuration.threads} threads)"
 
@@ -104,24 +114,28 @@ def scenario_text(scenario: dict[str, Any]) -> str:
     return f"{scenario['class']}: {scenario['says']} — {scenario['why']}{measured}{tail}"
 
 
-def _summary(context: DeviceContext, state: LabState, rounds: Sequence[ev.RoundMeasured]) -> pitfalls.Summary:
-    deployed = state.configurations.get("mtp-on")
-    summary = pitfalls.summary_of(rounds, deployed.figures if deployed else {}, state.verdicts)
+def summarise(figures: Mapping[str, dict[str, Any]], state: LabState, plain: str, main: str) -> pitfalls.Summary:
+    """What the detectors look at: stage figures, and the rounds of the configuration that the conclusion is about."""
+    rounds = [r for c in state.configurations.values() for r in c.rounds]
+    deployed = state.configurations.get(main)
+    summary = pitfalls.summary_of(
+        rounds, deployed.figures if deployed else {}, state.verdicts, plain_configuration=plain
+    )
     # Whatever was measured here was counted by the tokenizer's own ids in the token protocol.
     summary["tokens_by"] = "tokenizer"
-    for name, key in (("mtp-off", "ttft_off_ms"), ("mtp-on", "ttft_on_ms")):
+    for name, key in ((plain, "ttft_off_ms"), (main, "ttft_on_ms")):
         ttft = state.configurations[name].figures.get("ttft_ms") if name in state.configurations else None
         if ttft is not None and ttft.value is not None:
             summary[key] = ttft.value  # type: ignore[literal-required]
-    benched = context.figures.get("bench", {})
+    benched = figures.get("bench", {})
     summary["doubts"] = [c for c in benched.get("comparisons", []) if c["text"]]
     summary["numerics"] = benched.get("numerics", [])
-    frozen = context.figures.get("freeze", {})
+    frozen = figures.get("freeze", {})
     if frozen.get("head_own_parameters") and frozen.get("backbone_parameters"):
         # As float32: what the head has of its own, not the copies of shared weights that its file holds.
         summary["head_bytes"] = 4 * frozen["head_own_parameters"]
         summary["backbone_bytes"] = 4 * frozen["backbone_parameters"]
-    change = context.figures.get("acceptance", {}).get("delta_alpha")
+    change = figures.get("acceptance", {}).get("delta_alpha")
     if isinstance(change, dict) and None not in (change.get("low"), change.get("value"), change.get("high")):
         summary["alpha_change"] = (change["low"], change["value"], change["high"])
     return summary

@@ -110,6 +110,7 @@ def _command(
             core_mask=configuration.core_mask,
             stop_ids=(END_OF_TEXT_ID,),
             run=f"{slot.configuration}-{slot.index}",
+            classes=tuple(context.classes),
             draft_length=configuration.draft_length,
             draft_lengths=gammas,
             round_costs=tuple(sorted(costs.items())),
