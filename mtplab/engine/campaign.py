@@ -188,6 +188,10 @@ class Campaign:
                 left += sum(max(0, self.experiment.rounds - done.get(c.name, 0)) for c in group.configurations)
         return left
 
+    def rounds_done(self) -> dict[str, dict[str, int]]:
+        """Whole rounds that there are, by recipe and configuration."""
+        return {group.recipe: self.store.rounds_done(group.recipe) for group in self._groups}
+
     def prompts(self) -> PromptSet:
         """The prompt set; EngineError with exit code 1 where it cannot be used, or lacks a class of the axes."""
         try:

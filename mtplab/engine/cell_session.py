@@ -13,7 +13,7 @@ from mtplab.engine.experiment import Cell, Experiment
 from mtplab.measure import pitfalls
 from mtplab.measure.conclude import MeasuredRound
 from mtplab.measure.exactness import Exactness
-from mtplab.measure.figures import configuration_figures, from_builtins
+from mtplab.measure.figures import configuration_figures, from_builtins, round_rates
 from mtplab.measure.plan import DEPLOYED, PLAIN, plain_of
 from mtplab.measure.rounds import advise, cold_rounds
 from mtplab.model.prompts import PromptSet, prompts_sha256
@@ -23,7 +23,7 @@ from mtplab.session import events as ev
 from mtplab.session.configuration import Configuration
 from mtplab.session.events import Header
 from mtplab.session.identity import Identity, Policy
-from mtplab.session.record import SessionRecord, record_of, write_record
+from mtplab.session.record import record_of, write_record
 from mtplab.session.state import ConfigurationView, LabState
 
 
@@ -126,11 +126,6 @@ def _view(setting: Configuration, whole: ConfigurationView, klass: str | None) -
     ]
     chosen, _ = cold_rounds([(r.marks, from_builtins(r.prompts)) for r in rounds])
     result = configuration_figures(chosen, mtp=setting.mtp)
-    rates = [
-        rate
-        for prompts in chosen
-        if (rate := configuration_figures([prompts], mtp=False).figures["tokens_per_s"].value) is not None
-    ]
     return ConfigurationView(
         name=setting.name,
         figures=result.figures,
@@ -139,12 +134,9 @@ def _view(setting: Configuration, whole: ConfigurationView, klass: str | None) -
         counts_per_class=result.counts_per_class,
         rounds=rounds,
         setting=setting,
-        advice=advise(rates).text,
+        advice=advise(round_rates(chosen)).text,
     )
 
 
 def _rounds(view: ConfigurationView) -> list[MeasuredRound]:
     return [MeasuredRound(tuple(r.marks), tuple(from_builtins(r.prompts))) for r in view.rounds]
-
-
-__all__ = ["SessionRecord", "cut_out", "write_cell"]

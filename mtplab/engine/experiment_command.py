@@ -13,18 +13,18 @@ import click
 import msgspec
 
 from mtplab.engine.campaign import Campaign
-from mtplab.engine.experiment import Cell, Experiment, read_experiment
+from mtplab.engine.experiment import Cell, read_experiment
 from mtplab.engine.experiment_store import Store
 from mtplab.engine.options import EngineOptions
 from mtplab.engine.progress import duration
 from mtplab.report.comparisons import table, times
 from mtplab.report.contract import figures_of
 from mtplab.session import archive, paths
-from mtplab.session.events import Event
 from mtplab.session.journal import SessionError
 from mtplab.session.record import ConfigurationRecord, SessionRecord
 from mtplab.session.text import clean_text
 
+Done = dict[str, dict[str, int]]  # whole rounds by recipe and configuration
 _HEAD = ("cell", "status", "rounds", "tok/s", "decoding", "end to end", "says", "session, or why not")
 
 
@@ -59,12 +59,13 @@ def contract(campaign: Campaign, records: dict[str, SessionRecord], code: int | 
     """The experiment as one JSON value; every cell is a row, whatever became of it."""
     experiment, store = campaign.experiment, campaign.store
     states = [store.cell(cell.name).status for cell in campaign.cells]
+    done = campaign.rounds_done()
     return {
         "experiment": experiment.name,
         "key": experiment.key(),
         "file": str(store.path),
         "exit_code": code,
-        "cells": [_row(campaign, cell, records.get(cell.name)) for cell in campaign.cells],
+        "cells": [_row(campaign, cell, records.get(cell.name), done) for cell in campaign.cells],
         "done": states.count("done"),
         "failed": states.count("failed"),
         "left": states.count("left"),
@@ -74,7 +75,7 @@ def contract(campaign: Campaign, records: dict[str, SessionRecord], code: int | 
     }
 
 
-def _row(campaign: Campaign, cell: Cell, record: SessionRecord | None) -> dict[str, Any]:
+def _row(campaign: Campaign, cell: Cell, record: SessionRecord | None, done: Done) -> dict[str, Any]:
     state = campaign.store.cell(cell.name)
     row: dict[str, Any] = {
         "cell": cell.name,
@@ -84,7 +85,7 @@ def _row(campaign: Campaign, cell: Cell, record: SessionRecord | None) -> dict[s
         "recipe": cell.recipe,
         "class": cell.klass,
         "configuration": msgspec.to_builtins(cell.configuration),
-        "rounds": _rounds(campaign, cell),
+        "rounds": done[cell.recipe].get(cell.configuration.name, 0),
         "figures": None,
         "speedup": None,
         "decode_speedup": None,
@@ -97,10 +98,6 @@ def _row(campaign: Campaign, cell: Cell, record: SessionRecord | None) -> dict[s
     names = ("speedup", "decode_speedup", "says")
     found = {"figures": figures_of(_deployed(record), record), "simulated": record.simulated}
     return {**row, **found, **{name: overall.get(name) for name in names}}
-
-
-def _rounds(campaign: Campaign, cell: Cell) -> int:
-    return campaign.store.rounds_done(cell.recipe).get(cell.configuration.name, 0)
 
 
 def _deployed(record: SessionRecord) -> ConfigurationRecord | None:
@@ -127,7 +124,8 @@ def _record(store: Store, cell: Cell) -> SessionRecord | None:
 
 def _lines(campaign: Campaign, records: dict[str, SessionRecord]) -> list[str]:
     """The table of all cells, and what is left."""
-    rows = [_HEAD, *(_cells(campaign, cell, records.get(cell.name)) for cell in campaign.cells)]
+    done = campaign.rounds_done()
+    rows = [_HEAD, *(_cells(campaign, cell, records.get(cell.name), done) for cell in campaign.cells)]
     states = [campaign.store.cell(cell.name).status for cell in campaign.cells]
     simulated = "  SIMULATED" if any(r.simulated for r in records.values()) else ""
     told = ", ".join(f"{states.count(s)} {s}" for s in ("done", "failed", "left") if states.count(s))
@@ -146,9 +144,9 @@ def _what_is_left(campaign: Campaign) -> str:
     return f"Left: {left} rounds, {when}; run it again to go on."
 
 
-def _cells(campaign: Campaign, cell: Cell, record: SessionRecord | None) -> Sequence[str]:
+def _cells(campaign: Campaign, cell: Cell, record: SessionRecord | None, done: Done) -> Sequence[str]:
     state = campaign.store.cell(cell.name)
-    rounds = f"{_rounds(campaign, cell)}/{campaign.experiment.rounds}"
+    rounds = f"{done[cell.recipe].get(cell.configuration.name, 0)}/{campaign.experiment.rounds}"
     overall = _overall(record) if record is not None else {}
     configuration = _deployed(record) if record is not None else None
     rate = configuration.figures.get("tokens_per_s") if configuration is not None else None
@@ -191,6 +189,3 @@ def _interruptible(campaign: Campaign) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-__all__ = ["Event", "Experiment", "contract", "run_experiment"]

@@ -184,6 +184,12 @@ def _pooled(prompts: Sequence[PromptFigures]) -> AcceptCounts | None:
     return merge(counts) if whole and len({c.gamma for c in counts}) == 1 else None
 
 
+def round_rates(rounds: Iterable[Sequence[PromptFigures]]) -> list[float]:
+    """The median throughput over the prompts of each round: how much rounds differ, not how much prompts do."""
+    rates = ([p.tokens_per_s for p in prompts if p.tokens_per_s is not None] for prompts in rounds)
+    return [statistics.median(one) for one in rates if one]
+
+
 def by_prompt(prompts: Iterable[PromptFigures]) -> dict[str, list[PromptFigures]]:
     """Group by prompt, repeats of all rounds together."""
     groups: dict[str, list[PromptFigures]] = {}

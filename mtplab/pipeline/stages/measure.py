@@ -10,7 +10,14 @@ import msgspec
 
 from mtplab.measure.conclude import MeasuredRound
 from mtplab.measure.exactness import Exactness, compare_outputs
-from mtplab.measure.figures import PromptFigures, configuration_figures, from_builtins, prompt_figures, to_builtins
+from mtplab.measure.figures import (
+    PromptFigures,
+    configuration_figures,
+    from_builtins,
+    prompt_figures,
+    round_rates,
+    to_builtins,
+)
 from mtplab.measure.plan import DEPLOYED, PLAIN, fixed_of, plain_of
 from mtplab.measure.predict import predict
 from mtplab.measure.rounds import HeatLimits, Slot, advise, cold_rounds, judge, schedule
@@ -209,12 +216,7 @@ class _Measure:
     def _conclude_one(self, configuration: Configuration, own: Sequence[Measured]) -> dict[str, Any]:
         chosen, note = cold_rounds([(m.event.marks, m) for m in own])
         result = configuration_figures([m.prompts for m in chosen], mtp=configuration.mtp)
-        rates = [
-            rate
-            for m in chosen
-            if (rate := configuration_figures([m.prompts], mtp=False).figures["tokens_per_s"].value) is not None
-        ]
-        advice = advise(rates)
+        advice = advise(round_rates(m.prompts for m in chosen))
         reason = self._dropped.get(configuration.name)
         self._context.post(
             ev.ConfigurationMeasured(
