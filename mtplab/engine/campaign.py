@@ -12,9 +12,10 @@ from mtplab.engine.cell_session import write_cell
 from mtplab.engine.errors import EngineError
 from mtplab.engine.experiment import Cell, Experiment, Group, cells_of, groups_of, run_options
 from mtplab.engine.experiment_store import Store
+from mtplab.engine.measuring import MeasurePlan
 from mtplab.engine.options import EngineOptions
 from mtplab.engine.progress import Progress
-from mtplab.engine.runner import MeasurePlan, PipelineRun, check_run
+from mtplab.engine.runner import PipelineRun, check_run
 from mtplab.engine.service import Engine
 from mtplab.measure.plan import plain_of
 from mtplab.model.errors import ModelError

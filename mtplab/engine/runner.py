@@ -6,8 +6,7 @@ import math
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,10 @@ from mtplab.device.prepare import names_of
 from mtplab.engine.care import PhoneCare
 from mtplab.engine.core import Recorder
 from mtplab.engine.errors import EngineError
+from mtplab.engine.measuring import MeasurePlan, exported_lengths, planned
 from mtplab.engine.options import BOUNDS, HEADS, MEASURING, STAGES, RunOptions, check_bench, check_measure
 from mtplab.engine.phone import Phone
-from mtplab.measure.plan import DEPLOYED, PLAIN, plan
+from mtplab.measure.plan import DEPLOYED, PLAIN
 from mtplab.model.prompts import load_prompts
 from mtplab.pipeline.cache import Store
 from mtplab.pipeline.device_stage import DeviceContext, Outcome, StageCancelled
@@ -37,10 +37,8 @@ from mtplab.pipeline.stage import (
     params_for,
     run_host_stage,
 )
-from mtplab.pipeline.stages.measure import Measured
 from mtplab.session import events as ev
 from mtplab.session import paths
-from mtplab.session.configuration import Configuration
 from mtplab.session.identity import Policy
 from mtplab.session.state import standing
 from mtplab.session.text import clean_text
@@ -117,41 +115,6 @@ def _told(parameters: RunParameters) -> str:
     """The recipes as the identity says them."""
     backbone, head = (chosen_recipes(parameters)[graph].label for graph in ("backbone", "head"))
     return f"{backbone} (backbone and head)" if backbone == head else f"{backbone} (backbone), {head} (head)"
-
-
-def exported_lengths(options: RunOptions) -> tuple[int, ...]:
-    """The draft lengths that a run exports, ascending; EngineError with exit code 1 where one is out of bounds."""
-    lengths = tuple(sorted({*options.gammas, options.gamma}))
-    low, high = next((low, high) for name, low, high in BOUNDS if name == "gamma")
-    if not low <= lengths[0] <= lengths[-1] <= high:
-        raise EngineError(f"Draft lengths to export lie in {low}…{high}, not {', '.join(map(str, lengths))}.", 1)
-    return lengths
-
-
-def planned(options: RunOptions, policy: Policy) -> list[Configuration]:
-    """What the measure stage measures: all exported lengths where an adaptive policy is to choose among them."""
-    gammas = options.measure_gammas or (exported_lengths(options) if options.policies else ())
-    return plan(
-        policy,
-        options.gamma,
-        gammas=gammas,
-        policies=options.policies,
-        head_threads=options.head_threads,
-        head_backends=options.head_backends,
-    )
-
-
-@dataclass(frozen=True)
-class MeasurePlan:
-    """What an experiment wants measured in place of a run's own configurations.
-
-    `earlier` gives rounds that were measured already, for the hashes of the deployed files by artefact name.
-    """
-
-    configurations: Sequence[Configuration]
-    classes: Sequence[str]
-    earlier: Callable[[Mapping[str, str]], Sequence[Measured]]
-    experiment: str
 
 
 class PipelineRun:

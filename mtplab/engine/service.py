@@ -22,9 +22,10 @@ from mtplab.engine.core import Recorder
 from mtplab.engine.errors import EngineError
 from mtplab.engine.heatwatch import HeatWatch
 from mtplab.engine.host import HostSampler
+from mtplab.engine.measuring import MeasurePlan
 from mtplab.engine.options import EngineOptions, RunOptions
 from mtplab.engine.phone import Phone, fact_events, open_phone
-from mtplab.engine.runner import MeasurePlan, PipelineRun
+from mtplab.engine.runner import PipelineRun
 from mtplab.session import archive, paths
 from mtplab.session.atomic import write_atomic
 from mtplab.session.events import DeviceSeen, Event, LinkChanged, Marker

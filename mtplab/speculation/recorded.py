@@ -7,10 +7,12 @@ from typing import Any
 import msgspec
 
 from mtplab.session import archive
+from mtplab.session.configuration import ADAPTIVE
 from mtplab.session.journal import SessionError
 from mtplab.session.record import DEPLOYED, ConfigurationRecord, SessionRecord
 from mtplab.session.text import clean_text
 from mtplab.speculation.acceptance import AcceptCounts, merge
+from mtplab.speculation.intervals import Estimate
 from mtplab.speculation.measured import CostPoint, cost_points, exported_lengths_of
 from mtplab.speculation.replayed import RecordedPrompt
 
@@ -39,17 +41,18 @@ class SessionUnusable(ValueError):
     """The session cannot answer; the text is one sentence."""
 
 
-def read_session(name: str) -> Recorded:
+def read_session(name: str, *, longest: bool = False) -> Recorded:
     """Counts of the deployed MTP configuration, or of the first that recorded any.
 
-    `name` is whatever opens a session: a folder, a session.json, a name or its beginning, `last`.
+    Of several draft lengths the `longest` says most about the others, where that is asked for. `name` is whatever
+    opens a session: a folder, a session.json, a name or its beginning, `last`.
     """
     try:
         record = archive.open_session(name).record
     except SessionError as error:
         raise SessionUnusable(str(error)) from None
     try:
-        return _recorded(record)
+        return _recorded(record, longest)
     except (ValueError, TypeError) as error:
         if isinstance(error, SessionUnusable):
             raise
@@ -57,8 +60,8 @@ def read_session(name: str) -> Recorded:
 
 
 def recorded_prompts(name: str) -> tuple[Recorded, list[RecordedPrompt]]:
-    """What `read_session` gives, and the rounds of each prompt of that configuration, each prompt once."""
-    recorded = read_session(name)
+    """What `read_session` gives of the longest draft length, and its rounds by prompt, each prompt once."""
+    recorded = read_session(name, longest=True)
     configurations = archive.open_session(name).record.configurations
     own = next(c for c in configurations if c.name == recorded.configuration)
     found: dict[str, RecordedPrompt] = {}
@@ -75,7 +78,7 @@ def recorded_prompts(name: str) -> tuple[Recorded, list[RecordedPrompt]]:
     return recorded, list(found.values())
 
 
-def _recorded(record: SessionRecord) -> Recorded:
+def _recorded(record: SessionRecord, longest: bool) -> Recorded:
     found = []
     for configuration in record.configurations:
         prompts = _prompts(configuration)
@@ -85,6 +88,8 @@ def _recorded(record: SessionRecord) -> Recorded:
     if not found:
         raise SessionUnusable(f"{record.session} recorded no draft round; measure with MTP on first.")
     name, counts, prompts = next((f for f in found if f[0] == DEPLOYED), found[0])
+    if longest:
+        name, counts, prompts = max(found, key=lambda f: (f[1].gamma, f[0] == DEPLOYED))
     points, threads = recorded_costs(record, counts.gamma)
     export: dict[str, Any] = next((s.figures for s in record.stages if s.name == "export"), {})
     return Recorded(
@@ -165,3 +170,17 @@ def _dicts(value: Any) -> list[dict[str, Any]]:
 
 def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def measured_gains(name: str, policy: str) -> dict[str, Estimate]:
+    """What an adaptive policy really gained on the best fixed length when the session ran it, by class."""
+    record = archive.open_session(name).record
+    found = {}
+    for gain in _dicts(record.adaptive):
+        told = gain.get("gain")
+        if gain.get("policy") == f"{ADAPTIVE}{policy}" and isinstance(told, dict):
+            value, low, high = (_number(told.get(key)) for key in ("value", "low", "high"))
+            count = told.get("n")
+            n = count if isinstance(count, int) else 0
+            found[clean_text(str(gain.get("class")), 80)] = Estimate(value, low, high, n, "measured")
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import repeat
 
 import msgspec
 import numpy as np
@@ -92,9 +93,12 @@ def compare(
     cost: Cost,
     gammas: Iterable[int],
     seed: int = DEFAULT_SEED,
+    *,
+    carried: bool = True,
 ) -> list[Gain]:
     """A row for each class, the policy beginning anew, and one for the mixed load, where it goes on through all.
 
+    Unless it is `carried` from prompt to prompt, it begins anew with every prompt, as it does in a run.
     The best fixed length (OFF among them) is chosen on the very prompts it is judged on, which favours it. The gain
     is adaptive ÷ fixed with its interval by a paired bootstrap over prompts.
     """
@@ -112,7 +116,8 @@ def compare(
     mixed = [i for column in _columns([indices for _, indices in groups]) for i in column]
     groups.append(("mixed load", mixed))
     return [
-        _gain(klass, [streams[i] for i in indices], make, cost, lengths, alpha, seed) for klass, indices in groups
+        _gain(klass, [streams[i] for i in indices], make, cost, lengths, alpha, seed, carried)
+        for klass, indices in groups
     ]
 
 
@@ -134,14 +139,15 @@ def _gain(
     lengths: Sequence[int],
     alpha: float,
     seed: int,
+    carried: bool,
 ) -> Gain:
-    def spend(policy: DraftPolicy) -> list[Spent]:
+    def spend(policies: Iterable[DraftPolicy]) -> list[Spent]:
         rng = np.random.default_rng(seed)  # the same unknown positions fall the same way for every policy
-        return [replay(stream, policy, cost, alpha, rng) for stream in streams]
+        return [replay(stream, one, cost, alpha, rng) for stream, one in zip(streams, policies, strict=False)]
 
-    fixed = {g: spend(Fixed(g)) for g in (OFF, *lengths)}
+    fixed = {g: spend(repeat(Fixed(g))) for g in (OFF, *lengths)}
     best = max(fixed, key=lambda g: _speedup(fixed[g]))
-    adaptive = spend(make())
+    adaptive = spend(repeat(make()) if carried else (make() for _ in streams))
     rows = [[a.steps, f.steps] for a, f in zip(adaptive, fixed[best], strict=True)]
     kind = "paired_bootstrap_by_prompt"
     gain = bootstrap_statistic(rows, lambda sums: sums[..., 1] / sums[..., 0], kind, seed=seed)

@@ -21,8 +21,8 @@ from mtplab.engine.errors import EngineError
 from mtplab.engine.experiment import read_experiment
 from mtplab.engine.experiment_command import contract
 from mtplab.engine.experiment_store import Store
+from mtplab.engine.measuring import MeasurePlan
 from mtplab.engine.options import EngineOptions, RunOptions
-from mtplab.engine.runner import MeasurePlan
 from mtplab.pipeline.device_stage import DeviceContext, StageFailed
 from mtplab.pipeline.stages import conclude, measure
 from mtplab.report.command import compare_command
