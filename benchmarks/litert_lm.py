@@ -37,7 +37,7 @@ def prepare(options: argparse.Namespace, folder: Path) -> tuple[dict[str, Path],
     """The four files and γ: given, or made by the pipeline's stages (out of its cache where they are there)."""
     if options.files:
         return {name: options.files / name for name in FILES}, options.gamma
-    from mtplab.pipeline.bundle_command import STAGES
+    from mtplab.pipeline.bundle_command import stages_of
     from mtplab.pipeline.cache import Store
     from mtplab.pipeline.stage import RunParameters, inputs_for, params_for, run_host_stage
     from mtplab.session.identity import Policy
@@ -51,7 +51,7 @@ def prepare(options: argparse.Namespace, folder: Path) -> tuple[dict[str, Path],
         policy=Policy(prompt_set=options.prompts, draft_length=f"fixed:{options.gamma}"),
     )
     store, results = Store(cache_dir() / "stages"), {}
-    for name in STAGES:
+    for name in stages_of(wanted):
         result = run_host_stage(
             name, params_for(name, wanted), inputs_for(name, results), store, lambda event: None, threading.Event()
         )

@@ -11,7 +11,7 @@ from typing import Any
 import click
 import msgspec
 
-STAGES = ("freeze", "export", "align", "quantise", "bundle")
+STAGES = ("freeze", "export", "align", "calibrate", "quantise", "bundle")
 EXIT_FAILED, EXIT_STOPPED = 4, 130
 
 
@@ -20,7 +20,9 @@ EXIT_FAILED, EXIT_STOPPED = 4, 130
 @click.option("--head", default="token_conditioned", show_default=True, help="token_conditioned or zero_copy.")
 @click.option("--gamma", default=3, show_default=True, type=click.IntRange(1, 16), help="Drafts a round: fixed.")
 @click.option("--recipe", default="mixed", show_default=True, help="Quantisation recipe of the backbone.")
-@click.option("--head-recipe", help="Quantisation recipe of the drafter [as the backbone's].")
+@click.option(
+    "--head-recipe", help="Quantisation recipe of the drafter [what the backbone's recipe says for a head]."
+)
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The .litertlm file.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON value on stdout, nothing else.")
 def bundle_command(out: Path, as_json: bool, head_recipe: str | None, **given: Any) -> int:
@@ -29,6 +31,7 @@ def bundle_command(out: Path, as_json: bool, head_recipe: str | None, **given: A
     The backbone in it is the deployed one, weight for weight. Exit codes: 0 written; 1 usage; 4 a stage failed;
     130 stopped.
     """
+    from mtplab.litert.errors import LiteRtError
     from mtplab.model.errors import ModelError
     from mtplab.model.kinds import BUNDLED_KINDS, KINDS, no_drafter
     from mtplab.pipeline.errors import PipelineError
@@ -36,10 +39,10 @@ def bundle_command(out: Path, as_json: bool, head_recipe: str | None, **given: A
 
     if given["head"] in KINDS and given["head"] not in BUNDLED_KINDS:
         raise click.UsageError(no_drafter(given["head"]))
-    parameters = RunParameters(head_recipe=head_recipe or given["recipe"], **given)
+    parameters = RunParameters(head_recipe=head_recipe, **given)
     try:
         results = _run(parameters, lambda line: click.echo(line, err=True))
-    except (ModelError, PipelineError) as error:
+    except (ModelError, PipelineError, LiteRtError) as error:
         raise click.UsageError(str(error)) from None
     except KeyboardInterrupt:
         return EXIT_STOPPED
@@ -53,14 +56,33 @@ def bundle_command(out: Path, as_json: bool, head_recipe: str | None, **given: A
     return 0
 
 
+def stages_of(parameters: Any) -> list[str]:
+    """The stages up to the bundle; calibration only for a recipe that wants it.
+
+    Raises PipelineError for such a recipe of the head: ranges are collected on the graph that our own loop runs, and
+    the drafter is another.
+    """
+    from mtplab.pipeline.errors import PipelineError
+    from mtplab.pipeline.stage import chosen_recipes
+
+    chosen = chosen_recipes(parameters)
+    if chosen["head"].needs_calibration:
+        raise PipelineError(
+            f"The recipe {chosen['head'].name} needs calibration, which no drafter of a bundle gets; give "
+            "--head-recipe a dynamic one, such as dynamic_int8."
+        )
+    return [name for name in STAGES if name != "calibrate" or chosen["backbone"].needs_calibration]
+
+
 def _run(parameters: Any, say: Callable[[str], None]) -> list[Any]:
     """The stages one after the other until one does not end well."""
     from mtplab.pipeline.stage import inputs_for, params_for, run_host_stage
 
-    params = {name: params_for(name, parameters) for name in STAGES}  # bad names are refused before anything begins
+    stages = stages_of(parameters)
+    params = {name: params_for(name, parameters) for name in stages}  # bad names are refused before anything begins
     store, cancel = _store(), threading.Event()
     results: dict[str, Any] = {}
-    for name in STAGES:
+    for name in stages:
         try:
             results[name] = run_host_stage(
                 name, params[name], inputs_for(name, results), store, lambda event: None, cancel

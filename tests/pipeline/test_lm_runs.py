@@ -10,8 +10,10 @@ from click.testing import CliRunner
 
 from mtplab.measure.figures import configuration_figures, run_figures
 from mtplab.measure.protocol import ProtocolRun, parse
-from mtplab.pipeline.bundle_command import bundle_command
+from mtplab.pipeline.bundle_command import bundle_command, stages_of
+from mtplab.pipeline.errors import PipelineError
 from mtplab.pipeline.lm_runs import Counts, HostRun, beside, lm_counts, own_counts
+from mtplab.pipeline.stage import RunParameters
 from mtplab.tokenrunner.arrivals import Piece, Request, write_prompt
 from mtplab.tokenrunner.protocol import ProtocolWriter
 
@@ -97,3 +99,11 @@ def test_outputs_are_compared_as_far_as_both_go() -> None:
 def test_a_head_that_cannot_be_bundled_is_refused_before_anything_is_exported() -> None:
     result = CliRunner().invoke(bundle_command, ["--head", "parallel", "--out", "x.litertlm"])
     assert result.exit_code != 0 and "a parallel head takes no token" in result.output
+
+
+def test_calibration_is_run_for_a_backbone_that_wants_it_and_refused_for_a_drafter() -> None:
+    assert "calibrate" not in stages_of(RunParameters())
+    stages = stages_of(RunParameters(recipe="static_int8", head_recipe="dynamic_int8"))
+    assert stages.index("calibrate") < stages.index("quantise")
+    with pytest.raises(PipelineError, match="give --head-recipe a dynamic one"):
+        stages_of(RunParameters(head_recipe="static_int8"))
