@@ -88,7 +88,8 @@ def test_the_calculator_is_given_the_cost_of_each_fixed_length_where_the_head_st
     comparisons, _ = compare_configurations(planned, rounds, {})
     points = cost_points(comparisons, planned)
     assert [(p["gamma"], p["threads"]) for p in points] == [(3, 2), (1, 2)]
-    assert all(p["draft_round_cost"] > 0 and p["verify_cost"] > 0 and p["plain_step_ms"] == 10 for p in points)
+    assert all(p["draft_round_cost"] > 0 and p["verify_cost"] > 0 for p in points)
+    assert [p["plain_step_ms"] for p in points] == pytest.approx([10.24, 10.24], rel=0.01)
 
 
 def test_what_was_not_measured_has_no_row(measured):
