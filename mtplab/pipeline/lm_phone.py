@@ -29,10 +29,8 @@ PROGRAM = "litert_lm_main"
 # The program's large form says in its log when it hands the prompt over; its small one echoes it before the text.
 _RUNNING = re.compile(r"Running single-turn conversation")
 _ECHO = "input_prompt: {}\n"
-# What stands behind the text: its report, or a line of its log that found its way here.
-_REPORT = re.compile(
-    r"(?:^|\n|(?<=.))(?:[IWEF]\d{4} [\d.:]+ +\d+ [\w./]+:\d+\] )?BenchmarkInfo:|\n[IWEF]\d{4} [\d.:]+ +\d+ "
-)
+# What stands behind the text, sometimes glued to it; the model may write the same word, so the last one counts.
+_REPORT = re.compile(r"(?:[IWEF]\d{4} [\d.:]+ +\d+ [\w./]+:\d+\] )?BenchmarkInfo:\n")
 
 
 class LmPrompt(msgspec.Struct, frozen=True):
@@ -64,8 +62,8 @@ def hear(said: Sequence[Line], prompt: str) -> Heard:
     else:
         running = [line.t for line in said if line.stream == "stderr" and _RUNNING.search(line.text)]
         asked, start = (running[0] if running else None), 0
-    report = _REPORT.search(whole, start)
-    end = report.start() if report else len(whole)
+    reports = [found.start() for found in _REPORT.finditer(whole, start)]
+    end = reports[-1] if reports else len(whole)
     end = start + len(whole[start:end].rstrip("\n"))
     log += [*whole[:start].splitlines(), *whole[end:].splitlines()]
     return Heard(asked, _between(output, start, end), said[-1].t if said else 0.0, tuple(log))

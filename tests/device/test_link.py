@@ -470,3 +470,15 @@ def running(pid: int) -> bool:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
+
+
+def test_text_that_a_program_streams_arrives_before_its_line_ends(link: Link) -> None:
+    with link.stream("printf one; read x; printf 'two\n'; echo bad >&2", whole_lines=False) as stream:
+        first = stream.line(10)
+        assert first is not None and (first.stream, first.text) == ("stdout", "one")
+        assert stream.identity is not None
+        stream.send(b"\n")
+        rest = list(stream)
+        assert "".join(piece.text for piece in rest if piece.stream == "stdout") == "two\n"
+        assert [line.text for line in rest if line.stream == "stderr"] == ["bad"]
+        assert stream.wait(5) == 0

@@ -38,6 +38,13 @@ def test_text_is_told_from_the_echo_before_it_and_the_report_behind_it_however_i
         assert any("Decode Turn 1: Processed 62 tokens" in line for line in heard.log)
 
 
+def test_a_model_that_writes_the_reports_first_word_is_not_cut_there() -> None:
+    heard = hear(
+        [_out("input_prompt: p\na BenchmarkInfo:\nb\n\nI0000 00:00:1.5   7 a.cc:1] BenchmarkInfo:\n", 1.0)], "p"
+    )
+    assert heard.pieces == (("a BenchmarkInfo:\nb", 1.0),)
+
+
 def test_the_larger_program_says_in_its_log_when_it_takes_the_prompt() -> None:
     said = [
         Line("stderr", "I0000 00:00:1.5 7 litert_lm_lib.cc:1] Running single-turn conversation", 1.0),
