@@ -11,7 +11,10 @@ import msgspec
 from mtplab.engine.errors import EngineError
 from mtplab.session.configuration import POLICIES
 
-STAGES = ("freeze", "export", "align", "calibrate", "quantise", "acceptance", "push", "bench", "measure", "conclude")
+STAGES = (
+    "freeze", "export", "align", "calibrate", "quantise", "recipes", "acceptance",
+    "push", "bench", "measure", "conclude",
+)  # fmt: skip
 MEASURING = ("bench", "measure", "conclude")
 OPTIONAL = ("bench",)
 ACCELERATORS = ("cpu", "gpu", "npu")
@@ -30,6 +33,7 @@ BOUNDS = (
     ("skin_limit_c", 20, 60),
     ("temperature", 0, 5),
     ("seed", 0, 2**31 - 1),
+    ("alpha_drop_limit", 0, 1),
     ("reconnect_s", 0, 3600),
 )
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -42,7 +46,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     `gamma` is measured; `gammas` are exported, and `gamma` with them.
     Beside plain decoding and `gamma` the measurement takes every length of `measure_gammas`, the adaptive `policies`,
     and the head on `head_threads` and `head_backends`; `reconnect_s` is how long a pulled cable is waited for, `skip`
-    names stages of OPTIONAL that are left out.
+    names stages of OPTIONAL that are left out. `recipes` and `head_recipes` are set beside each other in a table; the
+    run fails where the lower bound of the change in α lies below minus `alpha_drop_limit`.
     With `calibration` (a set that `mtplab calibrate` built, or a log), or for a recipe that needs ranges, the run
     calibrates. The bench asks each of `accelerators` in `bench_rounds` turns; `benchmark_binary` is a file of this
     host.
@@ -69,6 +74,9 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     op_profile: bool = False
     core_mask: str | None = None
     calibration: str | None = None
+    recipes: tuple[str, ...] = ()
+    head_recipes: tuple[str, ...] = ()
+    alpha_drop_limit: float = 0.02
     from_stage: str | None = None
     to_stage: str | None = None
     skin_limit_c: float = 37.0

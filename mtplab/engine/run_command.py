@@ -101,6 +101,12 @@ class Narrator:
               help="The head's own; default: what the recipe says for a head, else the same.")  # fmt: skip
 @click.option("--calibration", default=None, metavar="FILE",
               help="Calibrate with this set (see `mtplab calibrate`), or with a log in JSON Lines.")  # fmt: skip
+@click.option("--recipes", metavar="NAME,…",
+              help="Set these backbone recipes beside each other: size, acceptance, time on this host.")  # fmt: skip
+@click.option("--head-recipes", metavar="NAME,…",
+              help="Each of them with each of these head recipes; default: with its own.")  # fmt: skip
+@click.option("--alpha-drop-limit", default=0.02, show_default=True, type=click.FloatRange(0, 1),
+              help="Fail where quantisation may cost more of α (95 % bound); says which layers to lift.")  # fmt: skip
 @click.option("--gamma", default=3, show_default=True, type=click.IntRange(1, 8), help="Draft length to measure.")
 @click.option("--gammas", default="1,2,3", show_default=True, metavar="G,…",
               help="Draft lengths to export; a --gamma among them exports nothing again.")  # fmt: skip
@@ -174,7 +180,7 @@ def run_command(
         return _experiment(ctx, experiment, options, dry_run=dry_run, again=again, as_json=as_json)
     try:
         check_scenario(options.standin)
-        for name in ("accelerators", "policies", "head_backends"):
+        for name in ("accelerators", "policies", "head_backends", "recipes", "head_recipes"):
             given[name] = names_in(given[name])
         for name in ("gammas", "measure_gammas", "head_threads"):
             given[name] = numbers_of(given[name], f"--{name.replace('_', '-')}")

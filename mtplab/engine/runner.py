@@ -22,6 +22,7 @@ from mtplab.engine.errors import EngineError
 from mtplab.engine.measuring import MeasurePlan, exported_lengths, planned
 from mtplab.engine.options import BOUNDS, HEADS, MEASURING, STAGES, RunOptions, check_bench, check_measure
 from mtplab.engine.phone import Phone
+from mtplab.engine.worker_events import RECIPES, WorkerEvents, recipes_judged
 from mtplab.measure.plan import DEPLOYED, PLAIN
 from mtplab.model.prompts import load_prompts
 from mtplab.pipeline.cache import Store
@@ -35,6 +36,7 @@ from mtplab.pipeline.stage import (
     chosen_recipes,
     inputs_for,
     params_for,
+    recipe_pairs,
     run_host_stage,
 )
 from mtplab.session import events as ev
@@ -57,6 +59,8 @@ def stages_of(options: RunOptions) -> list[str]:
     if first > last:
         raise EngineError(f"The run would begin at {options.from_stage}, after its end at {options.to_stage}.", 1)
     skipped = {*options.skip} | (set() if _calibrates(options) else {CALIBRATE})
+    if not (options.recipes or options.head_recipes):
+        skipped.add(RECIPES)
     return [name for name in STAGES[: last + 1] if name not in skipped]
 
 
@@ -64,8 +68,16 @@ def _calibrates(options: RunOptions) -> bool:
     """Whether ranges are wanted: by a recipe, by name, or with a set of prompts."""
     if options.calibration is not None or CALIBRATE in (options.from_stage, options.to_stage):
         return True
-    parameters = RunParameters(recipe=options.recipe, head_recipe=options.head_recipe)
-    return any(recipe.needs_calibration for recipe in _refused(lambda: chosen_recipes(parameters)).values())
+    parameters = RunParameters(
+        recipe=options.recipe,
+        head_recipe=options.head_recipe,
+        compared_recipes=options.recipes,
+        compared_head_recipes=options.head_recipes,
+    )
+    chosen = [*_refused(lambda: chosen_recipes(parameters)).values()]
+    if options.recipes or options.head_recipes:
+        chosen += [one for pair in _refused(lambda: recipe_pairs(parameters)) for one in pair]
+    return any(recipe.needs_calibration for recipe in chosen)
 
 
 def check_run(options: RunOptions) -> tuple[list[str], RunParameters]:
@@ -104,6 +116,9 @@ def check_run(options: RunOptions) -> tuple[list[str], RunParameters]:
         gammas=options.gammas,
         recipe=options.recipe,
         head_recipe=options.head_recipe,
+        compared_recipes=options.recipes,
+        compared_head_recipes=options.head_recipes,
+        alpha_drop_limit=options.alpha_drop_limit,
         policy=policy,
         calibration=options.calibration or "calibration",
     )
@@ -251,10 +266,11 @@ class PipelineRun:
             params_for(name, self._parameters),
             inputs_for(name, self._results),
             self._store,
-            _WorkerEvents(name, self._recorder, self._context.logs).take,
+            WorkerEvents(name, self._recorder, self._context.logs).take,
             self._cancel,
             fresh=fresh,
         )
+        result = self._take_recipes(result)
         self._results[name] = result
         self._context.figures[name] = result.figures
         self._report(name, result.figures, result.summary)
@@ -263,6 +279,15 @@ class PipelineRun:
                 ev.Artefact(t=time.monotonic(), name=f"{name}/{artefact}", sha256=ref.sha256, size_bytes=ref.bytes)
             )
         return result.status, result.seconds, result.reason
+
+    def _take_recipes(self, result: StageResult) -> StageResult:
+        """Tell the rows of the recipe table as an event of their own, in place of the figures of the stage."""
+        table = result.figures.get("recipes")
+        if table is None:
+            return result
+        self._recorder.post(recipes_judged(table))
+        figures = {name: value for name, value in result.figures.items() if name != "recipes"}
+        return msgspec.structs.replace(result, figures=figures)
 
     def _device(self, name: str, began: float) -> tuple[str, float, str | None]:
         from mtplab.pipeline.stages import bench, conclude, measure, push
@@ -364,39 +389,6 @@ class PipelineRun:
         self._recorder.settle()
         asked = [standing(v) for v in self._recorder.state.verdicts if v.requested != "cpu"]
         return exit_code_of([*asked, *(["failed"] if outcome == "failed" else [])])
-
-
-class _WorkerEvents:
-    """Turns a worker's events into the session's; its native noise is kept to a line now and then on screen."""
-
-    def __init__(self, stage: str, recorder: Recorder, logs: Path) -> None:
-        self._stage, self._recorder = stage, recorder
-        self._began = time.monotonic()
-        self._log_path = logs / f"{stage}.txt"
-        self._log_path.parent.mkdir(parents=True, exist_ok=True)
-
-    def take(self, event: dict[str, Any]) -> None:
-        """One event of the worker."""
-        if event["e"] == "log":
-            with self._log_path.open("a", encoding="utf-8", errors="replace") as log:
-                log.write(f"{event.get('text', '')}\n")
-        elif event["e"] == "progress":
-            self._progress(event)
-
-    def _progress(self, event: dict[str, Any]) -> None:
-        now, done, total = time.monotonic(), float(event["done"]), event.get("total")
-        eta_s = (now - self._began) * (total - done) / done if total and 0 < done < total else None
-        self._recorder.post(
-            ev.StageProgress(
-                t=now,
-                name=self._stage,
-                done=done,
-                total=total,
-                unit=str(event.get("unit") or ""),
-                note=clean_text(str(event.get("note") or ""), 200),
-                eta_s=None if eta_s is None else round(eta_s, 1),
-            )
-        )
 
 
 def _refused(build: Callable[[], Any]) -> Any:

@@ -198,17 +198,19 @@ def _widened(graph: Any, codes: list[str]) -> dict[int, int]:
     return {int(op.outputs[0]): int(op.inputs[0]) for op, code in pairs if code == "DEQUANTIZE"}
 
 
+# What a graph gives that the output projection made: logits, or (an evaluation graph) only the tokens chosen by them.
+_PROJECTED = ("logits", "drafts")
 # Operations that only pass logits on; a reduced draft vocabulary is padded and gathered over the whole one.
 _PASSING = {
     "RESHAPE", "CONCATENATION", "PACK", "DEQUANTIZE", "QUANTIZE", "CAST", "TRANSPOSE", "PADV2", "PAD", "GATHER_ND",
-    "GATHER",
+    "GATHER", "ARG_MAX",
 }  # fmt: skip
 
 
 def _projections(graph: Any, codes: list[str], signature: Any) -> set[int]:
-    """Indices of the operations whose product is the signature's `logits`, through passing operations."""
+    """Indices of the operations whose product the signature gives as one of _PROJECTED, through passing ones."""
     makers = {output: index for index, op in enumerate(graph.operators) for output in op.outputs}
-    waiting = [t.tensorIndex for t in signature.outputs if _text(t.name) == "logits"]
+    waiting = [t.tensorIndex for t in signature.outputs if _text(t.name) in _PROJECTED]
     found: set[int] = set()
     while waiting:
         index = makers.get(waiting.pop())

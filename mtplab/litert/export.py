@@ -27,7 +27,7 @@ Progress = Callable[[int, int, str], None]
 PREFILL_SIZES = (64,)
 
 
-def _nothing(done: int, total: int, note: str) -> None:
+def unwatched(done: int, total: int, note: str) -> None:
     """Progress that nobody watches."""
 
 
@@ -45,7 +45,7 @@ def signature_names(gammas: Sequence[int]) -> dict[str, list[str]]:
     return {"backbone": [f"verify{mark}" for mark in marks], "head": [f"draft{mark}" for mark in marks]}
 
 
-def export_head(head: Head, path: Path, progress: Progress = _nothing, gammas: Sequence[int] | None = None) -> Path:
+def export_head(head: Head, path: Path, progress: Progress = unwatched, gammas: Sequence[int] | None = None) -> Path:
     """Write `head` with a signature for each γ of `gammas` (its own γ unless given), weights shared.
 
     `draft` or `draft_G`: hidden[1,1,D] (and what its family takes) in, logits[1,G,V] out.
@@ -53,15 +53,15 @@ def export_head(head: Head, path: Path, progress: Progress = _nothing, gammas: S
     gammas = gammas or (head.gamma,)
     names = signature_names(gammas)["head"]
     parts = [at_gamma(head, gamma) for gamma in gammas]
-    return _convert(
+    return convert(
         {name: (part, part.example_inputs()) for name, part in zip(names, parts, strict=True)}, path, progress
     )
 
 
-def export_drafter(head: Head, backbone: Backbone, path: Path, progress: Progress = _nothing) -> Path:
+def export_drafter(head: Head, backbone: Backbone, path: Path, progress: Progress = unwatched) -> Path:
     """Write `head` as the single-step drafter of LiteRT-LM; see `model/single_step.py`."""
     step = SingleStep(head, backbone)
-    return _convert({"mtp_drafter": (step, step.example_inputs())}, path, progress)
+    return convert({"mtp_drafter": (step, step.example_inputs())}, path, progress)
 
 
 def export_backbone(
@@ -69,7 +69,7 @@ def export_backbone(
     path: Path,
     gammas: Sequence[int],
     prefill_sizes: Sequence[int] = PREFILL_SIZES,
-    progress: Progress = _nothing,
+    progress: Progress = unwatched,
 ) -> Path:
     """Write `backbone` with signatures prefill_N, decode and, for each γ, verify (γ+1 positions), weights shared."""
     context = backbone.config.context
@@ -94,12 +94,12 @@ def export_backbone(
     before = backbone.cache_update
     backbone.cache_update = cache_update_slice
     try:
-        return _convert(signatures, path, progress)
+        return convert(signatures, path, progress)
     finally:
         backbone.cache_update = before
 
 
-def _convert(
+def convert(
     signatures: dict[str, tuple[nn.Module, dict[str, torch.Tensor]]], path: Path, progress: Progress
 ) -> Path:
     """Write the signatures, each a module with example inputs; equal weights are stored once."""

@@ -13,6 +13,7 @@ from mtplab.model import evaluate
 from mtplab.model.backbone import Backbone
 from mtplab.model.fit_backbone import mean_loss
 from mtplab.model.heads import head_cost
+from mtplab.model.loops import LOOP_TOKENS
 from mtplab.model.prompts import load_prompts
 from mtplab.model.sources import LoadedModel
 
@@ -159,7 +160,7 @@ def render(card: dict[str, Any]) -> str:
         "## Repetition",
         "",
         f"Greedy continuations of {card['new_tokens']} tokens after {card['prompts']['n']} held-out prompts. A text "
-        f"loops when it ends in three or more turns of a cycle that cover at least {evaluate.LOOP_TOKENS} tokens.",
+        f"loops when it ends in three or more turns of a cycle that cover at least {LOOP_TOKENS} tokens.",
         "",
         "| text | n | distinct 4-grams | looping |",
         "|---|---|---|---|",

@@ -18,11 +18,10 @@ import torch.nn.functional as F
 from mtplab.model.backbone import Backbone
 from mtplab.model.generate import greedy
 from mtplab.model.heads import Head, attend_for
+from mtplab.model.loops import NGRAM, ends_in_loop
 from mtplab.model.prompts import Prompt
 
 _Z95 = 1.959963984540054
-NGRAM = 4
-LOOP_TOKENS = 12
 
 
 class Share(msgspec.Struct, frozen=True):
@@ -203,16 +202,6 @@ def prompt_loss(backbone: Backbone, tokenizer: Any, prompts: Sequence[Prompt]) -
         total += F.cross_entropy(logits[0], tokens[0, 1:], reduction="sum").item()
         count += len(ids) - 1
     return total / count
-
-
-def ends_in_loop(tokens: Sequence[int]) -> bool:
-    """Whether the text ends in a cycle: at least three turns that cover at least LOOP_TOKENS tokens."""
-    for period in range(1, len(tokens) // 3 + 1):
-        turns = max(3, math.ceil(LOOP_TOKENS / period))
-        tail = tokens[len(tokens) - period * turns :]
-        if period * turns <= len(tokens) and all(tail[i] == tail[i + period] for i in range(len(tail) - period)):
-            return True
-    return False
 
 
 class Repetition(msgspec.Struct, frozen=True, kw_only=True):

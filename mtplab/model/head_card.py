@@ -12,8 +12,9 @@ import msgspec
 from mtplab.model.card import acceptance_row, head_cost_lines
 from mtplab.model.distil_data import Sample
 from mtplab.model.distil_fit import sample_rounds
-from mtplab.model.evaluate import LOOP_TOKENS, Round, acceptance, ends_in_loop, share
+from mtplab.model.evaluate import Round, acceptance, share
 from mtplab.model.heads import Head, head_cost, load_head
+from mtplab.model.loops import LOOP_TOKENS, ends_in_loop
 from mtplab.model.sources import LoadedModel
 
 _STATES = {

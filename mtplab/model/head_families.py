@@ -195,16 +195,20 @@ class ZeroCopyHead(TokenConditionedHead):
         return self.chained(hidden, token, self.attend_cache(kv[k_name], kv[v_name], input_pos))
 
     def attend_cache(self, k_cache: torch.Tensor, v_cache: torch.Tensor, input_pos: torch.Tensor) -> Attend:
-        shape = self.shape
+        """For exported graphs: queries [1,S,D'] whose drafts begin at input_pos[S] (p+1 each) to whole caches."""
+        shape, length = self.shape, input_pos.shape[0]
         groups = shape.heads // shape.kv_heads
         mask = torch.where(self.slots[None, :] < input_pos[:, None], 0.0, MASKED)
 
         def attend(query: torch.Tensor, k: int | torch.Tensor) -> torch.Tensor:
             at = (input_pos + (k - 1)).clamp(max=self.cos.shape[0] - 1).long()
-            q = query.view(1, 1, shape.heads, shape.head_dim).transpose(1, 2)
-            q = rotate(q, self.cos[at], self.sin[at]).reshape(1, shape.kv_heads, groups, shape.head_dim)
-            scores = torch.matmul(q, k_cache.transpose(2, 3)) * shape.head_dim**-0.5 + mask
-            return torch.matmul(F.softmax(scores, dim=-1), v_cache).reshape(1, 1, shape.heads * shape.head_dim)
+            q = query.view(1, length, shape.heads, shape.head_dim).transpose(1, 2)
+            q = rotate(q, self.cos[at], self.sin[at]).reshape(1, shape.kv_heads, groups * length, shape.head_dim)
+            scores = torch.matmul(q, k_cache.transpose(2, 3)) * shape.head_dim**-0.5
+            scores = scores.view(1, shape.kv_heads, groups, length, -1) + mask
+            weights = F.softmax(scores, dim=-1).view(1, shape.kv_heads, groups * length, -1)
+            found = torch.matmul(weights, v_cache).view(1, shape.heads, length, shape.head_dim)
+            return found.transpose(1, 2).reshape(1, length, shape.heads * shape.head_dim)
 
         return attend
 

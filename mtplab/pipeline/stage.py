@@ -41,6 +41,9 @@ class RunParameters(msgspec.Struct, frozen=True, kw_only=True):
     recipe: str | Recipe = DEFAULT_RECIPE
     head_recipe: str | Recipe | None = None
     """None: what the recipe itself says for a head, else the same."""
+    compared_recipes: tuple[str, ...] = ()
+    compared_head_recipes: tuple[str, ...] = ()
+    """Recipes to set beside each other, every backbone recipe with every head recipe."""
     policy: Policy = Policy()
     acceptance_set: str = "acceptance"
     calibration: str = "calibration"
@@ -112,7 +115,15 @@ _EXPORTS = (
         uses=("model", "model_files", "head", "gammas"),
         takes=_MODEL,
         packages=_CONVERTER,
-        share=0.15,
+        share=0.12,
+    ),
+    HostStage(
+        name="export_evaluation",
+        title="Export the head for whole texts",
+        uses=("model", "model_files", "head", "gammas"),
+        takes=_MODEL,
+        packages=_CONVERTER,
+        share=0.05,
     ),
     HostStage(
         name="export_backbone",
@@ -120,9 +131,19 @@ _EXPORTS = (
         uses=("model", "backbone_files", "gammas"),
         takes=_BACKBONE,
         packages=_CONVERTER,
-        share=0.85,
+        share=0.83,
     ),
 )
+
+_STATISTICS = {"statistics.json": ("calibrate", "statistics.json")}
+_JUDGED = {
+    "float_backbone.tflite": ("export", "backbone.tflite"),
+    "float_head.tflite": ("export", "head.tflite"),
+    "float_evaluation.tflite": ("export", "evaluation.tflite"),
+    **_NAMES,
+    "evaluation_modules.json": ("export", "evaluation_modules.json"),
+    "tokenizer.json": ("freeze", "tokenizer.json"),
+}
 
 HOST_STAGES: tuple[HostStage, ...] = (
     HostStage(
@@ -158,20 +179,27 @@ HOST_STAGES: tuple[HostStage, ...] = (
         uses=("recipes",),
         takes={**_FLOAT, **_NAMES},
         packages=("ai-edge-quantizer", "ai-edge-litert", "numpy"),
-        may_take={"statistics.json": ("calibrate", "statistics.json")},
+        may_take=_STATISTICS,
+    ),
+    HostStage(
+        name="recipes",
+        title="Recipes",
+        uses=("gamma", "recipe_pairs", "acceptance_prompts"),
+        takes=_JUDGED,
+        may_take=_STATISTICS,
+        packages=(*_LITERT, "ai-edge-quantizer"),
     ),
     HostStage(
         name="acceptance",
         title="Acceptance",
-        uses=("gamma", "recipe", "head_recipe", "acceptance_prompts", "alpha_drop_limit"),
+        uses=("gamma", "recipes", "acceptance_prompts", "alpha_drop_limit"),
         takes={
-            "float_backbone.tflite": ("export", "backbone.tflite"),
-            "float_head.tflite": ("export", "head.tflite"),
+            **_JUDGED,
             "backbone.tflite": ("quantise", "backbone.tflite"),
             "head.tflite": ("quantise", "head.tflite"),
-            "tokenizer.json": ("freeze", "tokenizer.json"),
         },
-        packages=_LITERT,
+        may_take=_STATISTICS,
+        packages=(*_LITERT, "ai-edge-quantizer"),
     ),
 )
 # No stages of a run: a command asks for them, and they take what a run left.
@@ -186,6 +214,14 @@ SIDE_STAGES: tuple[HostStage, ...] = (
             "tokenizer.json": ("freeze", "tokenizer.json"),
         },
         packages=(*_TORCH, "litert-torch", "ai-edge-litert", "ai-edge-quantizer", "litert-lm-builder"),
+    ),
+    HostStage(
+        name="sensitivity",
+        title="Sensitivity",
+        uses=("gamma", "recipes", "acceptance_prompts", "alpha_drop_limit"),
+        takes=_JUDGED,
+        may_take=_STATISTICS,
+        packages=(*_LITERT, "ai-edge-quantizer"),
     ),
 )
 
@@ -209,11 +245,10 @@ def params_for(name: str, run: RunParameters) -> dict[str, Any]:
         "gamma": lambda: run.gamma,
         "gammas": lambda: list(run.ladder),
         "recipes": lambda: msgspec.to_builtins(chosen_recipes(run)),
-        "recipe": lambda: chosen_recipes(run)["backbone"].label,
-        "head_recipe": lambda: chosen_recipes(run)["head"].label,
+        "recipe_pairs": lambda: msgspec.to_builtins(recipe_pairs(run)),
         "policy": lambda: msgspec.to_builtins(_complete(run.policy)),
-        "prompts": lambda: _prompt_file(run.policy.prompt_set),
-        "acceptance_prompts": lambda: _prompt_file(run.acceptance_set),
+        "prompts": lambda: prompt_file(run.policy.prompt_set),
+        "acceptance_prompts": lambda: prompt_file(run.acceptance_set),
         "calibration": lambda: _calibration_file(run.calibration),
         "calibration_ranges": lambda: run.calibration_ranges,
         "alignment_threshold": lambda: run.alignment_threshold,
@@ -229,12 +264,19 @@ def chosen_recipes(run: RunParameters) -> dict[str, Recipe]:
     return {"backbone": recipe, "head": asked if isinstance(asked, Recipe) else head_recipe_for(recipe, asked)}
 
 
+def recipe_pairs(run: RunParameters) -> list[tuple[Recipe, Recipe]]:
+    """Every backbone recipe with every head recipe to be compared; without head recipes, each with its own."""
+    heads = [recipe_named(name) for name in run.compared_head_recipes]
+    backbones = [recipe_named(name) for name in run.compared_recipes] or [chosen_recipes(run)["backbone"]]
+    return [(backbone, head) for backbone in backbones for head in heads or [head_recipe_for(backbone)]]
+
+
 def _complete(policy: Policy) -> Policy:
     sha256 = policy.prompt_set_sha256 or load_prompts(policy.prompt_set).sha256
     return msgspec.structs.replace(policy, prompt_set_sha256=sha256)
 
 
-def _prompt_file(name: str) -> dict[str, str]:
+def prompt_file(name: str) -> dict[str, str]:
     """Where a prompt set stands and the hash of its bytes: also the continuations decide results."""
     load_prompts(name)  # refuses what is no prompt set
     folder = Path(fingerprint.__file__).parents[1] / "model" / "prompts"
@@ -244,7 +286,7 @@ def _prompt_file(name: str) -> dict[str, str]:
 
 def _calibration_file(name: str) -> dict[str, str]:
     if name in SHIPPED:
-        return _prompt_file(name)
+        return prompt_file(name)
     path = Path(name)
     if not path.is_file():
         raise PipelineError(

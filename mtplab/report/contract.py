@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from mtplab.report.recipes import recipe_contract
 from mtplab.session.record import DEPLOYED, ConfigurationRecord, SessionRecord, VerdictRecord
 from mtplab.session.state import standing
 
@@ -100,6 +101,7 @@ def run_contract(record: SessionRecord, path: Path) -> dict[str, Any]:
         ],
         "earlier_runs": [msgspec.to_builtins(r) for r in record.earlier_runs],
         "figures": figures_of(deployed(record), record),
+        "recipes": recipe_contract(record.recipes),
         "verdicts": [msgspec.to_builtins(v) for v in record.verdicts],
         "verdict": worst_verdict(record),
         "conclusion": record.conclusion,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mtplab.report.comparisons import comparison_lines
 from mtplab.report.contract import cold_rounds, counted, worst_verdict
+from mtplab.report.recipes import recipe_lines
 from mtplab.session.events import Figure
 from mtplab.session.record import ConfigurationRecord, SessionRecord, StageRecord, VerdictRecord
 from mtplab.session.text import clean_text
@@ -152,6 +153,8 @@ def session_text(record: SessionRecord, path: Path | None = None, notes: Sequenc
         lines += [f"Recovered: {record.recovery}.", ""]
     if record.stages:
         lines += ["Stages", *[stage_line(s) for s in record.stages], ""]
+    if record.recipes:
+        lines += [*recipe_lines(record.recipes), ""]
     if record.verdicts:
         lines += [f"Delegates: {(worst_verdict(record) or 'unknown').upper()}"]
         for verdict in record.verdicts:

@@ -255,6 +255,52 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
 
 
+class RecipeRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A backbone recipe with a head recipe, as judged on this host; what could not be had is None with its reason.
+
+    `top1` is teacher-forced (every position of the backbone's own text), by draft position; `conditional_alpha`,
+    `alpha` and `mean_accepted` are of true rounds on that text; `delta_alpha` is the change against the float pair on
+    equal text. Times are milliseconds on this host's CPU; `ms_per_token` is with drafts, `decode_ms` without.
+    `reason` says why a row has no figures.
+    """
+
+    backbone: str
+    head: str
+    backbone_bytes: int | None = None
+    head_bytes: int | None = None
+    top1: list[Figure] = []
+    conditional_alpha: list[Figure] = []
+    alpha: Figure = Figure(value=None, reason="not judged")
+    alpha_without_loops: Figure = Figure(value=None, reason="not judged")
+    mean_accepted: Figure = Figure(value=None, reason="not judged")
+    delta_alpha: Figure = Figure(value=None, reason="not judged")
+    perplexity: Figure = Figure(value=None, reason="not judged")
+    decode_ms: Figure = Figure(value=None, reason="not timed")
+    draft_ms: Figure = Figure(value=None, reason="not timed")
+    verify_ms: Figure = Figure(value=None, reason="not timed")
+    ms_per_token: Figure = Figure(value=None, reason="not timed")
+    reason: str | None = None
+
+    @property
+    def bytes(self) -> int | None:
+        """Of both graphs."""
+        if self.backbone_bytes is None or self.head_bytes is None:
+            return None
+        return self.backbone_bytes + self.head_bytes
+
+
+class RecipesJudged(Event, frozen=True, kw_only=True, tag="recipes"):
+    """Rows of the recipe table; a row takes the place of an earlier one of the same two recipes."""
+
+    rows: list[RecipeRow]
+    gamma: int
+    prompt_set: str
+    prompt_set_sha256: str
+    prompts: int
+    output_tokens: int
+    threads: int
+
+
 class RoundMeasured(Event, frozen=True, kw_only=True, tag="round"):
     """One round of one configuration: heat around it, marks, and what each prompt gave (R15, R16).
 
@@ -319,8 +365,8 @@ class PitfallFound(Event, frozen=True, kw_only=True, tag="pitfall"):
 
 AnyEvent = Union[  # noqa: UP007 - msgspec needs the runtime union on Python 3.10 too
     DeviceSeen, FactsSeen, LinkChanged, Heat, HostLoad, Throttled, Marker, Message, Gap, RunStarted, RunEnded,
-    StageChanged, StageProgress, StageReport, Artefact, LogOpened, LogLine, VerdictReached, RoundMeasured,
-    ConfigurationMeasured, Concluded, PitfallFound,
+    StageChanged, StageProgress, StageReport, Artefact, LogOpened, LogLine, VerdictReached, RecipesJudged,
+    RoundMeasured, ConfigurationMeasured, Concluded, PitfallFound,
 ]  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from mtplab.session.foreign import Unfit, convert_foreign, decode_foreign
 from mtplab.session.heat import HeatPoint
 from mtplab.session.identity import Identity, Policy
 from mtplab.session.journal import SessionError, check_schema
+from mtplab.session.recipes import RecipeTable, recipe_table
 from mtplab.session.state import EarlierRun, LabState
 
 DEPLOYED = "mtp-on"
@@ -95,6 +96,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     stages: list[StageRecord] = []
     configurations: list[ConfigurationRecord] = []
     verdicts: list[VerdictRecord] = []
+    recipes: RecipeTable | None = None
     conclusion: str | None = None
     earlier_runs: list[EarlierRun] = []
     scenarios: list[dict[str, Any]] = []
@@ -181,6 +183,7 @@ def record_of(
             )
             for v in state.verdicts
         ],
+        recipes=recipe_table(state.recipes) if state.recipes else None,
         conclusion=state.conclusion.text if state.conclusion else None,
         earlier_runs=list(state.earlier),
         scenarios=state.conclusion.scenarios if state.conclusion else [],

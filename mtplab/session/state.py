@@ -12,6 +12,7 @@ from mtplab.session import events as ev
 from mtplab.session.configuration import Configuration
 from mtplab.session.heat import HeatHistory, HeatTrend, NextThreshold, Trend, ZoneWatch, skin_limits_c
 from mtplab.session.identity import Identity, Policy
+from mtplab.session.recipes import merged_recipes
 
 VISIBLE_LOG_LINES = 5000
 INFERENCE_FIGURES = ("first_us", "warmup_avg_us", "warmup_runs", "inference_avg_us", "inference_runs")
@@ -139,6 +140,8 @@ class LabState:
         self.logs: dict[str, LogView] = {}
         self.current_log: str | None = None
         self.configurations: dict[str, ConfigurationView] = {}
+        self.recipes: ev.RecipesJudged | None = None
+        """The recipe table of the current run: all its rows, merged."""
         self.conclusion: ev.Concluded | None = None
         self.earlier: list[EarlierRun] = []
         self.pitfalls: list[ev.PitfallFound] = []
@@ -255,7 +258,7 @@ class LabState:
             self.earlier.append(self._as_earlier(self.run))
         self.run, self.run_end, self.conclusion = e, None, None
         self.stages = {name: StageView(name=name) for name in e.stages}
-        self.configurations, self.pitfalls, self.artefacts = {}, [], {}
+        self.configurations, self.pitfalls, self.artefacts, self.recipes = {}, [], {}, None
         self.logs, self.current_log = {}, None
 
     def _as_earlier(self, run: ev.RunStarted) -> EarlierRun:
@@ -316,6 +319,9 @@ class LabState:
         if log is not None:
             log.verdict = e
 
+    def _recipes(self, e: ev.RecipesJudged) -> None:
+        self.recipes = merged_recipes(self.recipes, e)
+
     def _configuration(self, e: ev.ConfigurationMeasured) -> None:
         view = self.configurations.setdefault(e.name, ConfigurationView(name=e.name))
         view.figures, view.per_class = e.figures, e.per_class
@@ -348,6 +354,7 @@ _REDUCERS: dict[type, Callable[[LabState, Any], None]] = {
     ev.LogOpened: LabState._log,
     ev.LogLine: LabState._line,
     ev.VerdictReached: LabState._verdict,
+    ev.RecipesJudged: LabState._recipes,
     ev.RoundMeasured: LabState._round,
     ev.ConfigurationMeasured: LabState._configuration,
     ev.Concluded: LabState._conclusion,

@@ -27,6 +27,7 @@ class Specimen:
     plain_head: Path
     torch_zero_copy_head: Any
     zero_copy_head: Path
+    evaluation: Path
     tokenizer: Path
     prompts: Path
 
@@ -36,6 +37,7 @@ def specimen() -> Specimen:
     """Build and export it; several seconds, once."""
     import torch
 
+    from mtplab.litert.evaluation_graph import export_evaluation
     from mtplab.litert.export import export_backbone, export_head
     from mtplab.model.backbone import Backbone, BackboneConfig
     from mtplab.model.heads import build_head
@@ -69,6 +71,7 @@ def specimen() -> Specimen:
         plain_head=export_head(plain_head, folder / "plain_head.tflite"),
         torch_zero_copy_head=zero_copy_head,
         zero_copy_head=export_head(zero_copy_head, folder / "zero_copy_head.tflite"),
+        evaluation=export_evaluation(head, folder / "evaluation.tflite", positions=16),
         tokenizer=_tokenizer(folder / "tokenizer.json"),
         prompts=_prompts(folder / "prompts.jsonl"),
     )

@@ -11,7 +11,6 @@ from mtplab.model.evaluate import (  # noqa: E402
     Round,
     Text,
     acceptance,
-    ends_in_loop,
     repetition,
     rounds_of,
     seen_ngrams,
@@ -19,6 +18,7 @@ from mtplab.model.evaluate import (  # noqa: E402
 )
 from mtplab.model.generate import greedy  # noqa: E402
 from mtplab.model.heads import Head, build_head  # noqa: E402
+from mtplab.model.loops import ends_in_loop  # noqa: E402
 
 pytestmark = pytest.mark.pipeline
 

@@ -7,12 +7,12 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+from stage_jobs import make_job, quiet, recipe_values
 
 from mtplab.pipeline.cache import ArtefactRef, Store
 from mtplab.pipeline.errors import PipelineError
-from mtplab.pipeline.job import Emitter, Job, StageFailed
+from mtplab.pipeline.job import StageFailed
 from mtplab.pipeline.stage import (
     HOST_STAGES,
     RunParameters,
@@ -28,60 +28,7 @@ from mtplab.session.identity import Policy
 pytestmark = pytest.mark.pipeline
 
 
-def quiet() -> Emitter:
-    return Emitter(lambda event: None)
-
-
-def recipe_values(backbone: str, head: str) -> dict[str, Any]:
-    params: dict[str, Any] = params_for("quantise", RunParameters(recipe=backbone, head_recipe=head))["recipes"]
-    return params
-
-
-def make_job(small: Any, folder: Path, stage: str, params: dict[str, Any], **inputs: Path) -> Job:
-    folder.mkdir(exist_ok=True)
-    names = {name.replace("__", "."): str(path) for name, path in inputs.items()}
-    return Job(stage=stage, module="", params=params, inputs=names, workdir=str(folder))
-
-
 MIXED = recipe_values("mixed", "mixed")["backbone"]
-
-
-@pytest.fixture(scope="module")
-def prompt_file(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    path = tmp_path_factory.mktemp("prompts") / "set.jsonl"
-    rng = np.random.default_rng(1)
-    rows = []
-    for n in range(8):
-        letters = "".join(chr(33 + int(c)) for c in rng.integers(0, 90, 70))
-        rows.append(
-            {"id": f"p{n}", "class": ("code", "chat")[n % 2], "text": letters[:30], "continuation": letters[30:]}
-        )
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return {"name": "set", "path": str(path), "sha256": "-"}
-
-
-@pytest.fixture(scope="module")
-def quantised(small: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
-    from mtplab.litert.export import module_names
-    from mtplab.pipeline.stages import quantise
-
-    folder = tmp_path_factory.mktemp("quantised")
-    for graph, module, path in (
-        ("backbone", small.torch_backbone, small.backbone),
-        ("head", small.torch_head, small.head),
-    ):
-        (folder / f"{graph}_modules.json").write_text(json.dumps(module_names(module, path)))
-    job = make_job(
-        small,
-        folder / "work",
-        "quantise",
-        {"recipes": recipe_values("mixed", "dynamic_int8")},
-        backbone__tflite=small.backbone,
-        head__tflite=small.head,
-        backbone_modules__json=folder / "backbone_modules.json",
-        head_modules__json=folder / "head_modules.json",
-    )
-    return folder / "work", quantise.run(job, quiet())
 
 
 def test_quantise_shows_which_module_became_what(quantised: tuple[Path, Any]) -> None:
@@ -212,133 +159,6 @@ def test_a_graph_that_disagrees_stops_the_pipeline_and_points_at_norms(
         # A head of the other family stands for an export gone wrong.
         aligning(tmp_path, small.plain_head, small.backbone)
     assert refused.value.figures["worst_top1"] < 0.99
-
-
-def accept(small: Any, folder: Path, prompts: dict[str, str], backbone: Path, head: Path, limit: float) -> Any:
-    from mtplab.pipeline.stages import acceptance
-
-    params = {
-        "gamma": 3,
-        "recipe": "mixed",
-        "head_recipe": "mixed",
-        "acceptance_prompts": prompts,
-        "alpha_drop_limit": limit,
-    }
-    job = make_job(
-        small,
-        folder,
-        "acceptance",
-        params,
-        float_backbone__tflite=small.backbone,
-        float_head__tflite=small.head,
-        backbone__tflite=backbone,
-        head__tflite=head,
-        tokenizer__json=small.tokenizer,
-    )
-    return acceptance.run(job, quiet())
-
-
-def test_acceptance_of_the_same_graphs_does_not_change(
-    small: Any, prompt_file: dict[str, str], tmp_path: Path
-) -> None:
-    output = accept(small, tmp_path, prompt_file, small.backbone, small.head, 0.02)
-    assert output.figures["delta_alpha"]["value"] == 0
-    assert output.figures["exactness"] == {
-        "prompts": 8,
-        "equal": 8,
-        "different_at_small_margin": 0,
-        "different": 0,
-    }
-    assert output.figures["float"] == output.figures["deployed"]
-    assert set(output.figures["per_class"]) == {"code", "chat"}
-    assert len(output.figures["float"]["conditional_alpha"]) == 3
-    assert output.figures["perplexity"]["float"] == output.figures["perplexity"]["deployed"]
-    rounds = output.figures["float"]["rounds"]
-    assert rounds == sum(len(row["accepted"]) for row in output.records["float"])
-
-
-def test_acceptance_judges_the_quantised_pair_exactly(
-    small: Any, quantised: tuple[Path, Any], prompt_file: dict[str, str], tmp_path: Path
-) -> None:
-    folder, _ = quantised
-    output = accept(small, tmp_path, prompt_file, folder / "backbone.tflite", folder / "head.tflite", 1.0)
-    exact = output.figures["exactness"]
-    assert exact["equal"] + exact["different_at_small_margin"] == 8
-    assert output.figures["perplexity"]["deployed"]["value"] > 1
-
-
-def test_perplexity_is_that_of_the_torch_model(small: Any, prompt_file: dict[str, str]) -> None:
-    import torch
-    import torch.nn.functional as F
-
-    from mtplab.litert.runtime import LiteRtBackbone
-    from mtplab.pipeline.stages.acceptance import perplexity
-    from mtplab.pipeline.stages.loading import read_texts
-
-    texts = read_texts(prompt_file["path"], small.tokenizer, 96)
-    losses = []
-    for text in texts:
-        tokens = torch.tensor([text.tokens])
-        with torch.no_grad():
-            logits = small.torch_backbone.forward_sequence(tokens)[0]
-        losses.append(F.cross_entropy(logits[0, text.split - 1 : -1], tokens[0, text.split :], reduction="none"))
-    wanted = float(torch.cat(losses).double().mean().exp())
-    found = perplexity(LiteRtBackbone(small.backbone), texts)
-    assert found.value == pytest.approx(wanted, rel=1e-3)
-    assert found.tokens == sum(len(loss) for loss in losses)
-
-
-def counted(full: int, none: int) -> Any:
-    from mtplab.speculation.acceptance import AcceptCounts
-
-    return AcceptCounts((none, 5, 5, full))
-
-
-def test_a_lost_alpha_fails_the_stage_with_its_interval() -> None:
-    from mtplab.pipeline.stages.acceptance import Settings, delta_alpha, verdict
-
-    good, bad = counted(20, 10), counted(10, 20)
-    settings = Settings(3, "mixed", "mixed", {}, 0.02)
-    exact = {"prompts": 12, "equal": 12, "different_at_small_margin": 0, "different": 0}
-    worse = delta_alpha([(good, bad, good, bad)] * 12)
-    assert worse.value is not None and worse.value < -0.02
-    assert "lift" in str(verdict(settings, worse, exact))
-    same = delta_alpha([(good, good, good, good)] * 12)
-    assert verdict(settings, same, exact) is None
-    assert verdict(settings, delta_alpha([(bad, good, bad, good)] * 12), exact) is None
-    assert "other tokens" in str(verdict(settings, same, {**exact, "different": 1}))
-    assert "unknown" in str(verdict(settings, delta_alpha([]), exact))
-
-
-def test_a_pair_that_is_only_better_on_its_own_text_did_not_change() -> None:
-    from mtplab.pipeline.stages.acceptance import delta_alpha
-
-    at_home, away = counted(20, 10), counted(15, 15)
-    change = delta_alpha([(at_home, away, away, at_home)] * 12)
-    assert change.value == pytest.approx(0, abs=1e-12)
-
-
-def test_the_change_is_paired_by_prompt() -> None:
-    from mtplab.pipeline.stages.acceptance import delta_own_text
-
-    # Prompts differ wildly, the change is the same in each: unpaired the interval would span zero.
-    before = [counted(n, 40 - n) for n in range(2, 38, 3)]
-    after = [counted(n - 1, 41 - n) for n in range(2, 38, 3)]
-    change = delta_own_text(before, after)
-    assert change.high is not None and change.high < 0
-
-
-def test_judging_a_pair_on_its_own_output_gives_its_true_rounds(small: Any, prompt_file: dict[str, str]) -> None:
-    from mtplab.litert.runtime import LiteRtBackbone, LiteRtHead
-    from mtplab.pipeline.stages.acceptance import Pair, _rounds, accepts_on
-    from mtplab.pipeline.stages.loading import read_texts
-
-    pair = Pair(LiteRtBackbone(small.backbone), LiteRtHead(small.head), 3)
-    texts = read_texts(prompt_file["path"], small.tokenizer, 96)
-    for text, true in zip(texts, _rounds(pair, texts, quiet(), 0, 8, "float"), strict=True):
-        judged = accepts_on(pair, text.tokens[: text.split], true.output)
-        assert judged == true.accepted[: len(judged)]
-        assert len(true.accepted) - len(judged) <= 3  # the last tokens leave no room for γ drafts
 
 
 def test_stages_stand_in_order_and_each_takes_only_from_earlier_ones() -> None:
