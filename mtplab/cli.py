@@ -21,6 +21,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "facts": ("mtplab.engine.facts_command", "facts_command", "Print all facts of the phone, or of a session's."),
     "run": ("mtplab.engine.run_command", "run_command", "Run the pipeline without a screen."),
     "recipes": ("mtplab.engine.recipes_command", "recipes_command", "List recipes; show which weight a rule takes."),
+    "sensitivity": (
+        "mtplab.pipeline.sensitivity_command",
+        "sensitivity_command",
+        "Which layers a recipe hurts, and which to lift.",
+    ),
     "restore": ("mtplab.engine.restore_command", "restore_command", "Put back what a cut-off run set on a phone."),
     "tell": ("mtplab.engine.tell_command", "tell_command", "Tell a running engine: cancel, mark, keep, stop."),
     "train-head": (

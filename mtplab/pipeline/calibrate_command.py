@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import signal
-import sys
-import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from mtplab.pipeline.stage import RunParameters, StageResult, inputs_for, params_for, run_host_stage
+from mtplab.pipeline.headless import ProgressLine, run_stages
+from mtplab.pipeline.stage import RunParameters, StageResult
 
 if TYPE_CHECKING:
     from mtplab.calibration.record import CalibrationSet
@@ -115,7 +112,7 @@ def _build(logs: tuple[Path, ...], out: Path, given: dict[str, Any]) -> Calibrat
             target=target,
             near=given["near"],
         )
-        found = build_set(log, reader_of(model, model.tokenizer_path), plan, _Line("set"))
+        found = build_set(log, reader_of(model, model.tokenizer_path), plan, ProgressLine("set"))
         save_set(out / "calibration.json", found)
     except (CalibrationError, ModelError) as error:
         raise _Refused(str(error), _EXIT_REFUSED) from None
@@ -124,7 +121,7 @@ def _build(logs: tuple[Path, ...], out: Path, given: dict[str, Any]) -> Calibrat
     except OSError as error:
         raise _Refused(f"{out} cannot be written ({error.strerror}); give another --out.", _EXIT_REFUSED) from None
     finally:
-        _Line.close()
+        ProgressLine.close()
     return found
 
 
@@ -141,58 +138,13 @@ def _stages(out: Path, given: dict[str, Any]) -> StageResult:
         calibration=str(out / "calibration.json"),
         calibration_ranges=given["ranges"],
     )
-    results: dict[str, StageResult] = {}
-    cancel = threading.Event()
-    before = {number: signal.signal(number, lambda *_: cancel.set()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         store = Store(cache_dir() / "stages")
-        for name in _STAGES:
-            results[name] = run_host_stage(
-                name, params_for(name, run), inputs_for(name, results), store, _Line(name).take, cancel
-            )
-            _Line.close()
-            if results[name].status not in ("done", "cached"):
-                return results[name]
-        for file in FILES:
-            shutil.copyfile(store.path(results["calibrate"].artefacts[file].sha256), out / file)
+        results = run_stages(_STAGES, run, store)
+        last = results[-1]
+        if last.status in ("done", "cached"):
+            for file in FILES:
+                shutil.copyfile(store.path(last.artefacts[file].sha256), out / file)
     except PipelineError as error:
         raise _Refused(str(error), _EXIT_FAILED) from None
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        _Line.close()
-    return results["calibrate"]
-
-
-class _Line:
-    """Progress on one line of stderr with the time left, where that is a terminal; else a line every ten seconds."""
-
-    _open = False
-
-    def __init__(self, stage: str) -> None:
-        self._stage, self._began, self._told = stage, time.monotonic(), 0.0
-
-    def take(self, event: dict[str, Any]) -> None:
-        """An event of a stage's worker."""
-        if event["e"] == "progress":
-            self(event["done"], event.get("total") or 0, str(event.get("note") or ""))
-
-    def __call__(self, done: float, total: float, note: str) -> None:
-        """How far it is."""
-        now, terminal = time.monotonic(), sys.stderr.isatty()
-        if now - self._told < (0.1 if terminal else 10.0):
-            return
-        self._told = now
-        left = (now - self._began) * (total - done) / done if total and 0 < done < total else None
-        text = f"{self._stage} {done:.4g}/{total:.4g} {note}" + ("" if left is None else f" · {left:.0f} s left")
-        from mtplab.session.text import clean_text
-
-        click.echo(("\r\x1b[K" if terminal else "") + clean_text(text, 110), err=True, nl=not terminal)
-        _Line._open = terminal
-
-    @classmethod
-    def close(cls) -> None:
-        """End the line, so that the next word begins its own."""
-        if cls._open:
-            click.echo("\r\x1b[K", err=True, nl=False)
-        cls._open = False
+    return last

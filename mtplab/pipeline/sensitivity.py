@@ -152,21 +152,26 @@ class Bench:
         self._texts, self._limits, self._limit, self._emit = texts, limits, limit, emit
         self._base = (graphs.backbone(recipes[0], "base"), graphs.head(recipes[1], "base_head"))
         self._base_backbone = LiteRtBackbone(self._base[0].path, THREADS)
-        self._done, self._total = 0, 1
-
-    def run(self) -> Sensitivity:
-        """Lift every group alone, then the best of them together: one, two, four, … until the gate lets them pass."""
-        groups = [
+        self._groups = [
             *groups_of("backbone", self._base[0].dtypes),
             *groups_of("head", self._base[1].dtypes),
         ]
-        self._total = len(groups) + 1 + len(groups).bit_length()
-        self._tell("the recipe as it is")
+        # The recipe twice (on either text), every group, and one, two, four … of them together.
+        self._done, self._total = 0, 2 + len(self._groups) + len(self._groups).bit_length()
+
+    def run(self) -> Sensitivity:
+        """Lift every group alone, then the best of them together: one, two, four, … until the gate lets them pass."""
+        groups = self._groups
+        self._tell("the recipe on the float text")
         base = self._counts(self._load(*self._base, self._base_backbone))
         lifts = {group: self._lift(group, base) for group in groups}
         ranked = sorted(groups, key=lambda group: -(lifts[group].gain.value or 0.0))
         useful = [group for group in ranked if (lifts[group].gain.value or 0.0) > 0]
         return Sensitivity([lifts[group] for group in ranked], self._proposals(useful))
+
+    def as_is(self) -> Proposal:
+        """The recipe without any lift, judged as the gate judges."""
+        return self._propose([])
 
     def _proposals(self, ranked: Sequence[Group]) -> list[Proposal]:
         found: list[Proposal] = []
@@ -184,7 +189,8 @@ class Bench:
         return Lift(group.graph, group.name, group.to, delta_own_text(base, counts), self._added(made))
 
     def _propose(self, groups: Sequence[Group]) -> Proposal:
-        self._tell(f"{len(groups)} together: {', '.join(group.name for group in groups)}")
+        names = ", ".join(group.name for group in groups)
+        self._tell(f"{len(groups)} together: {names}" if groups else "the recipe as it is")
         made = self._make(groups)
         pair = self._load(*made, self._open(made[0]))
         rounds = true_rounds(pair, self._texts, self._limits, _untold)

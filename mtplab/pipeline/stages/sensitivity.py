@@ -21,7 +21,7 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 def run(job: Job, emit: Emitter) -> Output:
-    """Figures: lifts, proposals, and the sentence that the gate says, too."""
+    """Figures: the recipe as it is, every lift, what was tried together, and the sentence that says what to lift."""
     settings, graphs = job.settings(Settings), FloatGraphs(job)
     floats = graphs.float_head()
     emit.progress(0, None, "", "writing the float backbone's text")
@@ -32,6 +32,15 @@ def run(job: Job, emit: Emitter) -> Output:
     reference = Reference.of(pair, texts, rounds)
     recipes = settings.recipes["backbone"], settings.recipes["head"]
     bench = Bench(graphs, recipes, reference, texts, limits, -settings.alpha_drop_limit, emit)
-    found = bench.run()
-    figures = {**msgspec.to_builtins(found), "sentence": found.sentence(), "limit": -settings.alpha_drop_limit}
-    return Output(figures=figures, summary=found.sentence())
+    as_is, found = bench.as_is(), bench.run()
+    sentence = "it passes as it is" if as_is.passes else found.sentence()
+    figures = {
+        **msgspec.to_builtins(found),
+        "recipes": [recipe.label for recipe in recipes],
+        "as_is": msgspec.to_builtins(as_is.delta_alpha),
+        "passes": as_is.passes,
+        "sentence": sentence,
+        "limit": -settings.alpha_drop_limit,
+        "prompts": len(texts),
+    }
+    return Output(figures=figures, summary=sentence)
