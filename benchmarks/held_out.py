@@ -4,9 +4,9 @@
         [--heads zero_copy,token_conditioned] [--output-tokens 64] [--threads 2] [--every 1] [--out FILE.json]
 
 DIR keeps the float graphs: `backbone_float.tflite` with `backbone_modules.json` (exported here where they are not
-there yet, as are the heads), so that a second run judges only. Prompts go through the model's chat template. Each pair
+there yet, as are the heads), so that a second run judges only. Prompts go through the model's chat template. A pair
 writes its own backbone's greedy text in true draft–verify rounds; the same texts are judged teacher-forced, too. Per
-class and in all: rounds, mean accepted, conditional α by position with Wilson's interval, α with a bootstrap by prompt,
+class and in all: rounds, mean accepted, conditional α by position (Wilson), α with a bootstrap by prompt,
 and the same without the texts that end in a loop. Beside them stands what `results/smollm2_prototype.json` holds for
 that head family and class. Plain decoding says whether drafting changed a token.
 """
