@@ -49,7 +49,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     stop: frozenset[int]
 
 
-def limits_for(gamma: int) -> Limits:
+def limits_for(job: Job, gamma: int) -> Limits:
     """The limits under which every pair is judged."""
     return Limits(gamma=gamma, output_tokens=OUTPUT_TOKENS, stop=frozenset([END_OF_TEXT_ID]))
 

@@ -74,7 +74,7 @@ def run(job: Job, emit: Emitter) -> Output:
         evaluation=evaluation_graph(job, settings.recipes["head"]),
     )
     before, after = Pair.load(floats, THREADS), Pair.load(deployed, THREADS)
-    limits = limits_for(settings.gamma)
+    limits = limits_for(job, settings.gamma)
     texts = judged_texts(job, settings.acceptance_prompts, before.backbone.context_limit, settings.gamma)
     steps = Steps(emit, 5 * len(texts))
     float_side = judge_side(before, texts, limits, steps, "float", floats.sizes)

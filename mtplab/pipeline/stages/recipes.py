@@ -70,7 +70,7 @@ class _Table:
         graphs = Graphs(backbone=self._graphs.float_backbone, head=floats.head, evaluation=floats.evaluation)
         pair = Pair.load(graphs, THREADS)
         gamma = self._settings.gamma
-        self._limits = limits_for(gamma)
+        self._limits = limits_for(job, gamma)
         context = pair.backbone.context_limit
         self._texts: list[Text] = judged_texts(job, self._settings.acceptance_prompts, context, gamma)
         wanted = [pair for pair in self._settings.recipe_pairs if [one.label for one in pair] != [FLOAT, FLOAT]]

@@ -27,7 +27,7 @@ def run(job: Job, emit: Emitter) -> Output:
     emit.progress(0, None, "", "writing the float backbone's text")
     pair = Pair.load(Graphs(backbone=graphs.float_backbone, head=floats.head, evaluation=floats.evaluation), THREADS)
     texts = judged_texts(job, settings.acceptance_prompts, pair.backbone.context_limit, settings.gamma)
-    limits = limits_for(settings.gamma)
+    limits = limits_for(job, settings.gamma)
     rounds = true_rounds(pair, texts, limits, lambda prompt: emit.progress(0, None, "", f"float text of {prompt}"))
     reference = Reference.of(pair, texts, rounds)
     recipes = settings.recipes["backbone"], settings.recipes["head"]
