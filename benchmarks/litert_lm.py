@@ -16,7 +16,6 @@ import argparse
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -39,7 +38,8 @@ def prepare(options: argparse.Namespace, folder: Path) -> tuple[dict[str, Path],
         return {name: options.files / name for name in FILES}, options.gamma
     from mtplab.pipeline.bundle_command import stages_of
     from mtplab.pipeline.cache import Store
-    from mtplab.pipeline.stage import RunParameters, inputs_for, params_for, run_host_stage
+    from mtplab.pipeline.headless import run_stages
+    from mtplab.pipeline.stage import RunParameters
     from mtplab.session.identity import Policy
     from mtplab.session.paths import cache_dir
 
@@ -50,15 +50,12 @@ def prepare(options: argparse.Namespace, folder: Path) -> tuple[dict[str, Path],
         gamma=options.gamma,
         policy=Policy(prompt_set=options.prompts, draft_length=f"fixed:{options.gamma}"),
     )
-    store, results = Store(cache_dir() / "stages"), {}
-    for name in stages_of(wanted):
-        result = run_host_stage(
-            name, params_for(name, wanted), inputs_for(name, results), store, lambda event: None, threading.Event()
-        )
+    store = Store(cache_dir() / "stages")
+    results = {result.stage: result for result in run_stages(stages_of(wanted), wanted, store)}
+    for name, result in results.items():
         print(f"{name}: {result.status} {result.seconds:.1f} s", file=sys.stderr)
         if result.status not in ("done", "cached"):
             raise SystemExit(f"{name}: {result.reason}")
-        results[name] = result
     made = {
         "backbone.tflite": ("quantise", "backbone.tflite"), "head.tflite": ("quantise", "head.tflite"),
         "tokenizer.json": ("freeze", "tokenizer.json"), "prompts.jsonl": ("freeze", "prompts.jsonl"),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,23 +32,27 @@ def bundle_command(out: Path, as_json: bool, head_recipe: str | None, **given: A
     from mtplab.litert.errors import LiteRtError
     from mtplab.model.errors import ModelError
     from mtplab.model.kinds import BUNDLED_KINDS, KINDS, no_drafter
+    from mtplab.pipeline.cache import Store
     from mtplab.pipeline.errors import PipelineError
+    from mtplab.pipeline.headless import run_stages
     from mtplab.pipeline.stage import RunParameters
+    from mtplab.session.paths import cache_dir
 
     if given["head"] in KINDS and given["head"] not in BUNDLED_KINDS:
         raise click.UsageError(no_drafter(given["head"]))
     parameters = RunParameters(head_recipe=head_recipe, **given)
     try:
-        results = _run(parameters, lambda line: click.echo(line, err=True))
+        store = Store(cache_dir() / "stages")
+        results = run_stages(stages_of(parameters), parameters, store)
     except (ModelError, PipelineError, LiteRtError) as error:
         raise click.UsageError(str(error)) from None
-    except KeyboardInterrupt:
-        return EXIT_STOPPED
+    for result in results:
+        click.echo(f"{result.stage:<9} {result.status} {result.seconds:.1f} s  {result.summary}", err=True)
     last = results[-1]
     if last.status not in ("done", "cached"):
         click.echo(f"mtplab: {last.stage}: {last.reason}", err=True)
-        return EXIT_FAILED
-    _deliver(last.artefacts["model.litertlm"].sha256, out)
+        return EXIT_STOPPED if last.status == "cancelled" else EXIT_FAILED
+    _deliver(store, last.artefacts["model.litertlm"].sha256, out)
     answer = {"file": str(out), "sha256": last.artefacts["model.litertlm"].sha256, **last.figures}
     click.echo(msgspec.json.encode(answer).decode() if as_json else f"{out}: {last.summary}")
     return 0
@@ -74,39 +76,9 @@ def stages_of(parameters: Any) -> list[str]:
     return [name for name in STAGES if name != "calibrate" or chosen["backbone"].needs_calibration]
 
 
-def _run(parameters: Any, say: Callable[[str], None]) -> list[Any]:
-    """The stages one after the other until one does not end well."""
-    from mtplab.pipeline.stage import inputs_for, params_for, run_host_stage
-
-    stages = stages_of(parameters)
-    params = {name: params_for(name, parameters) for name in stages}  # bad names are refused before anything begins
-    store, cancel = _store(), threading.Event()
-    results: dict[str, Any] = {}
-    for name in stages:
-        try:
-            results[name] = run_host_stage(
-                name, params[name], inputs_for(name, results), store, lambda event: None, cancel
-            )
-        except KeyboardInterrupt:
-            say(f"{name}: stopped")
-            raise
-        result = results[name]
-        say(f"{name:<9} {result.status} {result.seconds:.1f} s  {result.summary}")
-        if result.status not in ("done", "cached"):
-            break
-    return list(results.values())
-
-
-def _store() -> Any:
-    from mtplab.pipeline.cache import Store
-    from mtplab.session import paths
-
-    return Store(paths.cache_dir() / "stages")
-
-
-def _deliver(sha256: str, out: Path) -> None:
+def _deliver(store: Any, sha256: str, out: Path) -> None:
     """Copy the artefact under a passing name first: a torn copy must not look like a bundle."""
     out.parent.mkdir(parents=True, exist_ok=True)
     partial = out.with_name(out.name + ".part")
-    shutil.copyfile(_store().path(sha256), partial)
+    shutil.copyfile(store.path(sha256), partial)
     partial.replace(out)
