@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import mtplab
 from mtplab.engine.errors import EngineError
 from mtplab.engine.experiment import cells_of, groups_of, read_experiment, run_options
 
@@ -88,3 +89,8 @@ def test_a_file_that_cannot_be_used_gets_one_sentence(tmp_path: Path, text: str,
     assert str(refused.value).startswith("The experiment experiment.toml ") and str(refused.value).endswith(".")
     with pytest.raises(EngineError, match="cannot be read"):
         read_experiment(tmp_path / "nothing.toml")
+
+
+def test_the_example_that_is_shipped_can_be_used_as_it_is() -> None:
+    experiment = read_experiment(Path(mtplab.__file__).parent / "engine" / "experiment.example.toml")
+    assert len(cells_of(experiment)) == 2 * 5 * 3 and len(groups_of(experiment)) == 2
