@@ -99,6 +99,11 @@ class Graph:
 def _cut(source: Any, piece: Piece, schema: Any) -> tuple[Any, Any]:
     """The subgraph of one piece with tensors renumbered, and its signature."""
     operators = _needed(source, piece)
+    if any(_runs_another(op) for op in operators):
+        raise LiteRtError(
+            f"{piece.name} holds an operation that runs another subgraph (a loop or a composite), which cannot be "
+            "cut out with it; export the graph with mtplab."
+        )
     kept = sorted(
         {*piece.inputs.values(), *piece.outputs.values()}
         | {int(i) for op in operators for i in [*_inputs(op), *op.outputs]}
@@ -131,6 +136,11 @@ def _needed(source: Any, piece: Piece) -> list[Any]:
         names = ", ".join(sorted(_text(source.tensors[i].name) for i in missing))
         raise LiteRtError(f"{piece.name} would still need {names} as input, so it cannot be cut out of this graph.")
     return needed[::-1]
+
+
+def _runs_another(op: Any) -> bool:
+    options = [vars(one) for one in (op.builtinOptions, op.builtinOptions2) if one is not None]
+    return any(name.endswith("SubgraphIndex") for fields in options for name in fields)
 
 
 def _inputs(op: Any) -> list[int]:

@@ -114,6 +114,19 @@ def test_what_a_piece_of_the_graph_would_still_need_is_named(small: Any, tmp_pat
         graph.write([piece], tmp_path / "half.tflite")
 
 
+def test_an_operation_that_runs_another_subgraph_is_not_torn_from_it(small: Any, tmp_path: Path) -> None:
+    from ai_edge_litert import schema_py_generated as schema
+
+    from mtplab.litert.carve import Graph, Piece
+    from mtplab.litert.errors import LiteRtError
+
+    graph = Graph(small.backbone)
+    graph._subgraph("decode").operators[-1].builtinOptions = schema.WhileOptionsT()
+    piece = Piece("decode", "decode", graph.inputs("decode"), graph.outputs("decode"))
+    with pytest.raises(LiteRtError, match="runs another subgraph"):
+        graph.write([piece], tmp_path / "decode.tflite")
+
+
 def test_tokens_belong_to_the_piece_that_brought_their_last_character(small: Any) -> None:
     from tokenizers import Tokenizer
 
