@@ -117,6 +117,15 @@ def ratios(above: list[lm_runs.HostRun], below: list[lm_runs.HostRun]) -> list[f
     return found
 
 
+def fastest(runs: list[lm_runs.HostRun]) -> dict[str, float]:
+    """Every prompt's fastest round: other work on the machine only ever makes a round slower."""
+    found: dict[str, float] = {}
+    for run in runs:
+        for prompt, value in tpots(run).items():
+            found[prompt] = min(value, found.get(prompt, value))
+    return found
+
+
 def show_speed(runs: dict[str, list[lm_runs.HostRun]]) -> None:
     print(
         f"\n{'configuration':<24}{'ms a token':>12}{'TTFT ms':>10}{'derived':>10}   (medians over prompts and rounds)"
@@ -135,7 +144,10 @@ def show_speed(runs: dict[str, list[lm_runs.HostRun]]) -> None:
         ("LiteRT-LM's speculation in its plain", "litert-lm plain", "litert-lm speculative"),
     ):
         found = ratios(runs[above], runs[below])
-        print(f"{title:<40}{statistics.median(found):.3f}  (rounds {min(found):.3f}…{max(found):.3f})")
+        best_above, best_below = fastest(runs[above]), fastest(runs[below])
+        best = statistics.median(best_above[name] / best_below[name] for name in best_above if name in best_below)
+        spread = f"rounds {min(found):.3f}…{max(found):.3f}, of each prompt's fastest {best:.3f}"
+        print(f"{title:<40}{statistics.median(found):.3f}  ({spread})")
 
 
 def show_counts(runs: dict[str, list[lm_runs.HostRun]], gamma: int) -> None:
@@ -191,7 +203,7 @@ def show_parts(backbone: Path, threads: int, steps: int) -> None:
     clock = Clock()
     with (
         clock.timing(graph._model, "run_by_name", "graph"),
-        clock.timing(own._Signature, "read", "reading logits and state"),
+        clock.timing(own.Signature, "read", "reading logits and state"),
         clock.timing(decode, "margin", "margin (top 1 − top 2)"),
         clock.timing(decode.Greedy, "choose", "choosing the token"),
     ):
