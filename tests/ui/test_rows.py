@@ -203,6 +203,16 @@ def test_results_strip_names_the_backend_where_the_policy_does() -> None:
     assert said in results_line(view, 200).plain
 
 
+def test_the_strip_says_that_it_shows_one_configuration_of_several_or_none_of_many() -> None:
+    run = synthetic.whole_run()
+    beside = ev.ConfigurationMeasured(t=run[-1].t, name="gamma-1", figures={"tpot_ms": ev.Figure(value=8.0)})
+    assert "configurations" not in results_line(view_of(run), 260).plain
+    assert " · 1 of 3 configurations" in results_line(view_of([*run, beside]), 260).plain
+    many = [ev.ConfigurationMeasured(t=1.0, name=n, figures=beside.figures) for n in ("off-t2", "g1-t2")]
+    said = results_line(view_of(many), 160).plain
+    assert "2 configurations measured" in said and "off-t2, g1-t2" in said and "TPOT" not in said
+
+
 def test_a_missing_figure_is_called_incomplete_with_its_reason() -> None:
     figures = {"tpot_ms": ev.Figure(value=8.0, unit="ms"), "ttft_ms": ev.Figure(value=None, reason="no stamps")}
     events: list[ev.Event] = [ev.ConfigurationMeasured(t=1.0, name="mtp-on", figures=figures)]

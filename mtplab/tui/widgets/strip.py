@@ -38,6 +38,8 @@ def results_line(view: View, width: int) -> Content:
     """Intervals (95 %) give way last of all; before them go words, and scenarios, which the conclusion tells too."""
     state = view.state
     measured = state.configurations.get(DEPLOYED)
+    if measured is None and any(c.figures for c in state.configurations.values()):
+        return Content.assemble(*texts.fit_parts(_others(state), width))
     if measured is None or not measured.figures:
         return Content.assemble(*texts.fit_parts([" ", (_nothing(view, measured), "$text-muted")], width))
     for interval, words, scenarios in FORMS:
@@ -45,6 +47,7 @@ def results_line(view: View, width: int) -> Content:
             *_setting(state, words),
             *_figures(measured.figures, state, interval, words),
             *_rounds(measured, words),
+            *_beside(state, words),
             *(_scenarios(state) if scenarios else []),
         ]
         if texts.parts_len(parts) <= width:
@@ -57,6 +60,19 @@ def _setting(state: LabState, words: int) -> list[Part]:
     backend = getattr(state.policy, "backend", None)
     where = f" on {texts.clean(backend, 12).upper()}" if backend else ""
     return [(f" MTP on{' ·' if where else ''}{where}" if words == 2 else f" MTP{where or ' on'}", "bold")]
+
+
+def _beside(state: LabState, words: int) -> list[Part]:
+    """That these are the figures of one configuration among several, where there is room to say so."""
+    count = len(state.configurations)
+    return [(f" · 1 of {count} configurations", "$text-muted")] if words == 2 and count > 2 else []
+
+
+def _others(state: LabState) -> list[Part]:
+    """A session of an experiment has no deployed configuration: none of its many is shown as if it were the one."""
+    names = ", ".join(texts.clean(name, 24) for name, c in state.configurations.items() if c.figures)
+    told = f" {len(state.configurations)} configurations measured (`mtplab show` tells all)"
+    return [told, (f": {names}", "$text-muted")]
 
 
 def _nothing(view: View, measured: ConfigurationView | None) -> str:
