@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from mtplab.engine.cell_session import write_cell
 from mtplab.engine.errors import EngineError
 from mtplab.engine.experiment import Cell, Experiment, Group, cells_of, groups_of, run_options
@@ -43,6 +45,7 @@ class Campaign:
         self._groups = groups_of(experiment)
         self.progress = Progress(self._rounds_left())
         self._verdict_codes: list[int] = []
+        self._given_up: set[str] = set()
 
     # -- the loop -----------------------------------------------------------------
     def run(self) -> int:
@@ -75,6 +78,8 @@ class Campaign:
     def _measure(self, group: Group) -> None:
         options = run_options(self.experiment, group)
         check_run(options)
+        self._given_up = set()
+        self._phone = msgspec.structs.replace(self._phone, purpose=f"{self.experiment.name}-{group.recipe}")
         with contextlib.ExitStack() as stack:
             engine = self._opened(stack)
             if engine is None:
@@ -114,6 +119,9 @@ class Campaign:
         self._listen(event)
         if isinstance(event, ev.StageChanged) and (event.name, event.status) == ("measure", "running"):
             self.progress.begins()
+        if isinstance(event, ev.ConfigurationMeasured) and event.reason and event.name not in self._given_up:
+            self._given_up.add(event.name)
+            self.progress.given_up(self.experiment.rounds)
         if isinstance(event, ev.RoundMeasured) and event.resumed_from is None and event.reason is None:
             self.progress.round_done()
             self._tell(f"    {event.configuration} round {event.index + 1} · {self.progress.text()}")

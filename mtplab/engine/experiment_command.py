@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -180,7 +181,9 @@ def _interruptible(campaign: Campaign) -> Iterator[None]:
     """Ctrl-C and SIGTERM stop the experiment after sealing its session; what was measured is kept."""
 
     def stop(number: int, _frame: object) -> None:
-        _say("stopping; the session is being sealed")
+        if campaign.stopping.is_set():
+            os._exit(130)
+        _say("stopping; the session is being sealed (again to end at once)")
         campaign.stopping.set()
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -95,13 +95,17 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """One engine: a stand-in scenario or a phone's serial (None: the only one attached)."""
+    """One engine: a stand-in scenario or a phone's serial (None: the only one attached).
+
+    `purpose` ends the name of its session.
+    """
 
     standin: str | None = None
     serial: str | None = None
     standin_speed: float = 1.0
     sample_hz: float = 2.0
     keep: bool = False
+    purpose: str | None = None
     run: RunOptions | None = None
 
 

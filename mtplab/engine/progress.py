@@ -25,6 +25,11 @@ class Progress:
         """Take note that the rounds of a session begin: what came before were stages."""
         self._last = time.monotonic()
 
+    def given_up(self, rounds: int) -> None:
+        """Take note that so many rounds will not be measured."""
+        self.left = max(0, self.left - rounds)
+        self.total = max(self.left, self.total - rounds)
+
     @property
     def eta_s(self) -> float | None:
         """Seconds of measuring left; None before any round of this run was timed."""

@@ -65,7 +65,7 @@ class Engine:
         # The session's folder is named after the phone, so the phone is opened first.
         self.phone: Phone = open_phone(self.options, self._stack)
         device = self.phone.identity.device_model or "unknown-device"
-        purpose = "standin" if self.phone.simulated else "bench"
+        purpose = self.options.purpose or ("standin" if self.phone.simulated else "bench")
         try:
             self.recorder = Recorder(device, purpose, on_failure=self._journal_failed)
         except (OSError, SessionError) as error:

@@ -35,16 +35,16 @@ class OpenSession(msgspec.Struct):
         return bool(self.events)
 
 
-def slug(text: str) -> str:
+def slug(text: str, longest: int = 40) -> str:
     """A name safe for a folder: lower case letters, digits and dashes."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:40] or "session"
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:longest] or "session"
 
 
 def new_session(device: str, purpose: str, versions: dict[str, str], base: Path | None = None) -> tuple[Path, Header]:
     """Make the folder `<UTC>-<device>-<purpose>` and the header of its journal."""
     base = base or paths.sessions_dir()
     now = datetime.datetime.now(datetime.timezone.utc)
-    stem = f"{now:%Y%m%dT%H%M%SZ}-{slug(device)}-{slug(purpose)}"
+    stem = f"{now:%Y%m%dT%H%M%SZ}-{slug(device)}-{slug(purpose, 100)}"
     for attempt in range(100):
         path = base / (stem if attempt == 0 else f"{stem}-{attempt + 1}")
         try:

@@ -68,12 +68,12 @@ class FakeEngine:
     phone: Phone
 
     def __init__(self, options: EngineOptions, listen: Callable[[ev.Event], None]) -> None:
-        self._listen = listen
+        self._listen, self._purpose = listen, options.purpose
 
     def __enter__(self) -> FakeEngine:
         if not self.phone.there:
             raise EngineError("No phone is attached: plug it in.", 2)
-        self.recorder = Recorder("Pixel Test", "standin")
+        self.recorder = Recorder("Pixel Test", self._purpose or "standin")
         self.recorder.listeners.append(self._listen)
         self.recorder.post(ev.DeviceSeen(t=time.monotonic(), identity=IDENTITY))
         return self
@@ -154,7 +154,8 @@ def test_every_cell_becomes_a_session_that_opens_and_compares_by_itself(bench: B
     assert told["left"] == told["rounds_left"] == 0 and len(phone.link.commands) == 15
     assert all(command["class"] == "code" for command in phone.link.commands)
     fixed, adaptive = (row["session"] for row in told["cells"])
-    assert "try-mixed-g3-t2-code" in fixed
+    assert fixed.endswith("try-mixed-g3-t2-code")
+    assert told["parts"]["mixed"][0].endswith("try-mixed")
     record = archive.open_session(fixed).record
     assert [c.name for c in record.configurations] == ["mtp-off", "mtp-on"] and record.sealed
     assert record.identity.gamma == 3 and record.policy is not None and record.policy.prompt_set == "few/code"

@@ -144,7 +144,11 @@ class _Measure:
         if configuration.name in self._context.essential:
             raise StageFailed(why)
         self._dropped[configuration.name] = why
-        self._context.post(ev.Message(t=time.monotonic(), text=f"{configuration.name}: {why}", level="warning"))
+        now = time.monotonic()
+        self._context.post(ev.Message(t=now, text=f"{configuration.name}: {why}", level="warning"))
+        self._context.post(
+            ev.ConfigurationMeasured(t=now, name=configuration.name, figures={}, setting=configuration, reason=why)
+        )
         if not configuration.mtp:
             for other in self._planned:
                 if other.mtp and other.ground == configuration.ground and other.name not in self._dropped:
