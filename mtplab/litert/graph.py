@@ -49,7 +49,7 @@ def open_graph(path: Path | str, threads: int, accelerator: Accelerator = "cpu")
         model = CompiledModel.from_file(str(path), options=options)
     except (RuntimeError, ValueError) as error:
         if accelerator != "cpu":
-            said = " ".join(str(error).split())[-160:]
+            said = " ".join(str(error).rpartition("└")[2].split())[:160]  # the rest names places in its sources
             raise LiteRtError(
                 f"The graph {path.name} does not run on the {accelerator.upper()} here ({said}); "
                 "use the CPU, or a machine whose LiteRT has that accelerator."

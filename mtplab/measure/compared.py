@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from mtplab.measure.conclude import ALL, MeasuredRound, Says, Scenario, judge_speedup, scenario
+from mtplab.measure.conclude import ALL, MeasuredRound, Says, Scenario, judge_speedup, judge_steady, scenario
 from mtplab.measure.exactness import Exactness
 from mtplab.measure.figures import PromptFigures
 from mtplab.measure.plan import fixed_of, plain_of
@@ -125,7 +125,7 @@ def _gain(klass: str, adaptive: _Side, plain: _Side, fixed: Sequence[_Side]) -> 
         best, fixed_speedup = plain, decode_speedup(of(plain), of(plain))
     gain = decode_speedup(of(best), of(adaptive))
     rounds = min(adaptive.rounds, best.rounds, plain.rounds)
-    says, why = judge_speedup(gain, rounds)
+    says, why = judge_steady(*judge_speedup(gain, rounds), of(best), of(adaptive))
     return AdaptiveGain(
         configuration=adaptive.configuration.name,
         policy=str(adaptive.configuration.draft_length),

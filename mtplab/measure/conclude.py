@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
@@ -19,6 +20,7 @@ from mtplab.measure.figures import (
     from_builtins,
     prompt_median,
 )
+from mtplab.measure.pitfalls import TTFT_RATIO_LIMIT
 from mtplab.measure.predict import Prediction, predict
 from mtplab.measure.rounds import MIN_ROUNDS, cold_rounds
 from mtplab.session.events import Figure, RoundMeasured
@@ -27,6 +29,7 @@ from mtplab.speculation.intervals import Estimate, drift, percentile_interval, r
 Says = Literal["pays", "breaks even", "costs", "unknown"]
 EQUAL_WITHIN = 0.02  # a difference nobody would feel: an interval inside ± this is break-even
 MIN_PROMPTS = 3
+LEAST_VERIFY_COST = 0.9
 ALL = "all classes"
 NAMES = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "tokens_per_s": "throughput", "alpha": "acceptance α"}
 
@@ -133,6 +136,36 @@ def judge_speedup(speedup: Estimate, rounds: int) -> tuple[Says, str]:
     return "unknown", f"{span} holds both gain and loss; measure more prompts"
 
 
+def judge_steady(
+    says: Says,
+    why: str,
+    off: Sequence[PromptFigures],
+    on: Sequence[PromptFigures],
+    verify_cost: float | None = None,
+) -> tuple[Says, str]:
+    """The verdict, taken back where the same rounds show that the machine was another one on either side.
+
+    Drafting changes neither the time to the first token nor what a machine can do: verifying several positions
+    never costs clearly less than decoding one.
+    """
+    if says == "unknown":
+        return says, why
+    if verify_cost is not None and verify_cost < LEAST_VERIFY_COST:
+        doubt = f"verifying was timed at {verify_cost:.2f} of a plain step, which no machine does"
+        return "unknown", f"{why}, but the machine was not steady: {doubt}"
+    first = [_first_ms(side) for side in (off, on)]
+    if all(first) and max(first) / min(first) > TTFT_RATIO_LIMIT:
+        doubt = f"the first token, which drafting does not touch, came after {first[0]:.3g} and {first[1]:.3g} ms"
+        return "unknown", f"{why}, but the machine was not steady: {doubt}"
+    return says, why
+
+
+def _first_ms(prompts: Sequence[PromptFigures]) -> float:
+    """Median over prompts of the time to the first token; 0 where it is unknown."""
+    times = [t for repeats in by_prompt(prompts).values() if (t := prompt_median(repeats, "ttft_ms"))]
+    return statistics.median(times) if times else 0.0
+
+
 def conclude(
     plain: Sequence[MeasuredRound],
     mtp: Sequence[MeasuredRound],
@@ -186,7 +219,7 @@ def scenario(klass: str, off: Sequence[PromptFigures], on: Sequence[PromptFigure
     ours, theirs = ([p for p in side if klass in (p.klass, ALL)] for side in (off, on))
     speedup = paired_speedup(ours, theirs, "tokens_per_s", "paired_bootstrap")
     predicted = predict(ours, theirs)
-    says, why = judge_speedup(speedup, rounds)
+    says, why = judge_steady(*judge_speedup(speedup, rounds), ours, theirs, predicted.verify_cost)
     return Scenario(klass, says, speedup, predicted.measured, speedup.n, rounds, predicted, why)
 
 

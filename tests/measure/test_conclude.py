@@ -198,3 +198,14 @@ def test_the_conclusion_says_what_the_rounds_ran_on(rounds_at):
     on = rounds_at(5, accepts=(1, 2))
     told = conclude(rounds_at(10), on, simulated=True, exactness=FINE, ran_on="CPU (2 threads)")
     assert told.text.startswith("SIMULATED: MTP on CPU (2 threads) ")
+
+
+def test_no_verdict_stands_on_a_machine_that_was_another_one_with_mtp_on(rounds_at):
+    steady = conclusion(rounds_at(10), rounds_at(5, accepts=(2, 2)))
+    assert steady.scenarios[0].says == "pays"
+    slow_start = conclusion(rounds_at(10, ttft_ms=40.0), rounds_at(5, accepts=(2, 2)))
+    assert slow_start.scenarios[0].says == "unknown"
+    assert "came after 40 and 20 ms" in slow_start.scenarios[0].why
+    # The rounds verify in 11 ms: of a plain step of 20 ms that is less than any machine needs.
+    too_cheap = conclusion(rounds_at(20), rounds_at(5, accepts=(2, 2)))
+    assert too_cheap.scenarios[0].says == "unknown" and "which no machine does" in too_cheap.scenarios[0].why
