@@ -114,7 +114,7 @@ class Counts(msgspec.Struct, frozen=True):
 def lm_counts(run: HostRun, gamma: int) -> Counts:
     """LiteRT-LM's counts: rounds off the arrivals, accepted tokens by the success rate that its drafter printed.
 
-    The rounds that were shown whole must not contradict it; then the one confirms the other.
+    What the prompts themselves tell of accepted tokens must not contradict it; then the one confirms the other.
     """
     try:
         ratio = read_totals(run.log).share
@@ -122,19 +122,39 @@ def lm_counts(run: HostRun, gamma: int) -> Counts:
         ratio = None
     if ratio is None:
         return Counts(None, None, "LiteRT-LM's log holds no success rate: no round was drafted, or it ended early")
-    rounds = [p.runtime.mtp_rounds if p.runtime else None for p in run.protocol.prompts]
-    unknown = sum(one is None for one in rounds)
-    if unknown:
-        return Counts(None, None, f"the rounds of {unknown} of {len(rounds)} prompts cannot be told by their pieces")
-    drafted = gamma * sum(one or 0 for one in rounds)
+    told = [_accepted(prompt, gamma) for prompt in run.protocol.prompts]
+    known = [one for one in told if one is not None]
+    if len(known) < len(told):
+        missing = len(told) - len(known)
+        return Counts(None, None, f"the rounds of {missing} of {len(told)} prompts cannot be told by their pieces")
+    drafted = gamma * sum(one.rounds for one in known)
     accepted = round(ratio * drafted)
-    shown = sum(r.accepted for p in run.protocol.prompts for r in p.rounds)
-    hidden = sum((p.runtime.mtp_rounds or 0) - len(p.rounds) for p in run.protocol.prompts if p.runtime)
-    if f"{accepted / drafted:.{_DIGITS}g}" != f"{ratio:.{_DIGITS}g}" or not 0 <= accepted - shown <= gamma * hidden:
+    low, high = sum(one.low for one in known), sum(one.high for one in known)
+    if f"{accepted / drafted:.{_DIGITS}g}" != f"{ratio:.{_DIGITS}g}" or not low <= accepted <= high:
         return Counts(
-            None, None, f"{shown} tokens accepted by the pieces contradict the printed success rate {ratio:g}"
+            None, None, f"{low} to {high} accepted tokens by the pieces contradict the printed success rate {ratio:g}"
         )
     return Counts(drafted, accepted)
+
+
+class _Accepted(msgspec.Struct, frozen=True):
+    """Rounds of one prompt, and between what the drafts accepted in them lie."""
+
+    rounds: int
+    low: int
+    high: int
+
+
+def _accepted(prompt: PromptRun, gamma: int) -> _Accepted | None:
+    """None where its rounds are not known. Up to the limit every token is the first, or a round's own, or a draft."""
+    if prompt.runtime is None or prompt.runtime.mtp_rounds is None or prompt.runtime.decode_tokens is None:
+        return None
+    rounds = prompt.runtime.mtp_rounds
+    if prompt.reason == "limit":
+        exactly = prompt.runtime.decode_tokens - 1 - rounds
+        return _Accepted(rounds, exactly, exactly)
+    shown = sum(one.accepted for one in prompt.rounds)
+    return _Accepted(rounds, shown, shown + gamma * (rounds - len(prompt.rounds)))
 
 
 def own_counts(run: HostRun) -> Counts:

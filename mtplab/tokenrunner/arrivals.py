@@ -70,15 +70,17 @@ def arrived_tokens(tokenizer: Any, pieces: Sequence[Piece]) -> list[Arrived]:
 def rounds_behind(counts: Sequence[int], gamma: int, decoded: int | None, limit: int) -> Behind | None:
     """The rounds behind pieces of so many tokens each; None where they cannot be told.
 
-    `decoded` is the runtime's own count of output tokens: where the tokenizer counts others, pieces say nothing.
+    `decoded` is the runtime's own count of output tokens. Where the tokenizer counts others (a model need not write
+    as the tokenizer would), the rounds are counted and what each accepted is not told.
     """
-    if decoded is None or sum(counts) != decoded or not all(1 <= count <= gamma + 1 for count in counts):
+    if decoded is None or not all(1 <= count <= gamma + 1 for count in counts):
         return None
-    if decoded < limit:  # a stop token cut the last round, and how much of it was accepted is not shown
-        return Behind(max(1, len(counts)), tuple(count - 1 for count in counts[:-1]))
-    if len(counts) < 2 or counts[-1] != 1:
+    stopped = decoded < limit  # a stop token cut the last round, and how much of it was accepted is not shown
+    if not stopped and (len(counts) < 2 or counts[-1] != 1):
         return None
-    return Behind(len(counts) - 1, tuple(count - 1 for count in counts[:-1]))
+    rounds = max(1, len(counts)) if stopped else len(counts) - 1
+    told = sum(counts) == decoded
+    return Behind(rounds, tuple(count - 1 for count in counts[:-1]) if told else ())
 
 
 def write_prompt(
@@ -126,7 +128,7 @@ def write_prompt(
 
 def _round_of(piece: int, place: int, behind: Behind | None) -> int | None:
     """The round that made the `place`-th token of a piece; the first token of all is made by no round."""
-    if behind is None:
+    if behind is None or not behind.accepted:
         return None
     if place == 0:
         return piece - 1 if piece else None

@@ -57,6 +57,13 @@ def test_a_success_rate_that_fits_the_pieces_confirms_them() -> None:
     assert own_counts(_run(protocol, None)) == Counts(9, 4)
 
 
+def test_rounds_of_text_that_the_tokenizer_would_write_otherwise_still_count() -> None:
+    protocol = _protocol(("a", ["x", "abc", "ef", "g"], 8, 8))
+    assert not protocol.prompts[0].rounds
+    assert lm_counts(_run(protocol, 4 / 9), GAMMA) == Counts(9, 4)
+    assert lm_counts(_run(protocol, 5 / 9), GAMMA).drafted is None
+
+
 def test_what_a_stop_token_hid_comes_from_the_success_rate() -> None:
     protocol = _protocol(WHOLE, STOPPED)
     assert [r.accepted for r in protocol.prompts[1].rounds] == [0, 3]
@@ -69,7 +76,7 @@ def test_what_a_stop_token_hid_comes_from_the_success_rate() -> None:
         ((WHOLE,), 5 / 9, "contradict the printed success rate"),
         ((WHOLE,), 0.31, "contradict the printed success rate"),
         ((WHOLE, STOPPED), 17 / 18, "contradict"),  # a round cannot have accepted more than three
-        ((("a", ["x", "abcd", "g"], 9, 9),), 4 / 9, "rounds of 1 of 1 prompts cannot be told"),
+        ((("a", ["x", "abcde", "g"], 9, 9),), 4 / 9, "rounds of 1 of 1 prompts cannot be told"),
         ((WHOLE,), None, "holds no success rate"),
     ],
 )
