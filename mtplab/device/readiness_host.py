@@ -16,6 +16,7 @@ from mtplab.session import paths
 
 _SPACE_BYTES = 5_000_000_000  # two conversions of a model of a few hundred MB, with their intermediate files
 _CALIBRATION = (200, 1000)
+_ROW = {"text", "prompt", "messages", "tokens"}
 
 
 def host(options: Options) -> Iterator[Item]:
@@ -120,7 +121,7 @@ def _prompts(path: Path | None) -> Item:
 
 def _calibration(path: Path | None) -> Item:
     low, high = _CALIBRATION
-    cure = f"Give {low}–{high} prompts from your own logs; static recipes need them, dynamic ones do not."
+    cure = f"mtplab calibrate LOGS --out DIR  ({low}–{high} prompts; static recipes need them, dynamic ones do not)"
     if path is None:
         return Item("data.calibration", "data", "unknown", "no calibration set was named", cure)
     count = _count_prompts(path)
@@ -133,10 +134,12 @@ def _calibration(path: Path | None) -> Item:
 
 
 def _count_prompts(path: Path) -> int | None:
-    """Lines that are JSON objects with text or tokens; None if unreadable, or if a line is something else."""
+    """Rows with a text, a prompt, messages or tokens, in JSON lines or in a set that was built; else None."""
     try:
-        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
     except (OSError, ValueError):
         return None
-    good = [row for row in rows if isinstance(row, dict) and ("text" in row or "tokens" in row)]
+    if len(rows) == 1 and isinstance(rows[0], dict) and isinstance(rows[0].get("prompts"), list):
+        rows = rows[0]["prompts"]
+    good = [row for row in rows if isinstance(row, dict) and not _ROW.isdisjoint(row)]
     return len(good) if len(good) == len(rows) else None

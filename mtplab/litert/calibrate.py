@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtplab.litert.errors import LiteRtError
+from mtplab.litert.shared_ranges import shared_ranges
 from mtplab.litert.statistics import (
     Origin,
     Ranges,
@@ -57,7 +58,7 @@ class _Graph:
         from ai_edge_quantizer import calibrator, recipe_manager
         from ai_edge_quantizer.utils.qsv_utils import min_max_update
 
-        self.signatures = signatures_of(path)
+        self.path, self.signatures = path, signatures_of(path)
         self.shapes = {name: one.inputs for name, one in self.signatures.items()}
         self.samples = dict.fromkeys(self.shapes, 0)
         more = {"qsv_update_func": min_max_update} if widening == "min_max" else {}
@@ -181,16 +182,19 @@ class _Work:
     def save(self, prompts: int) -> None:
         """Keep what is done, both graphs in one file, so that they never disagree."""
         if self._resume is not None:
-            write_json(self._resume, {name: self._packed(name, graph, prompts) for name, graph in self._graphs()})
-
-    def _packed(self, name: str, graph: _Graph, prompts: int) -> dict[str, Any]:
-        return packed(graph.ranges, self._origin(name, prompts, graph.samples))
+            kept = {
+                name: packed(graph.ranges, self._origin(name, prompts, graph.samples))
+                for name, graph in self._graphs()
+            }
+            write_json(self._resume, kept)
 
     def finish(self, folder: Path, prompts: int, done: int) -> Collected:
-        """Prove that nothing is missing, and write the result."""
+        """Prove that nothing is missing, let signatures agree, and write the result."""
         for name, graph in self._graphs():
             require_every_signature(name, graph.signatures, graph.ranges, graph.samples)
-            write_json(folder / f"{name}_statistics.json", self._packed(name, graph, prompts))
+            agreed = shared_ranges(graph.path, graph.ranges)
+            origin = self._origin(name, prompts, graph.samples)
+            write_json(folder / f"{name}_statistics.json", packed(agreed, origin))
         if self._resume is not None:
             self._resume.unlink(missing_ok=True)
         return Collected(

@@ -120,14 +120,8 @@ class Signature(msgspec.Struct, frozen=True):
 def signatures_of(graph: Path) -> dict[str, Signature]:
     """Every signature of a graph; activations are the float tensors in use that are no constants."""
     from ai_edge_litert import schema_py_generated as schema
-    from ai_edge_litert.tools import flatbuffer_utils
 
-    try:
-        model = flatbuffer_utils.read_model(str(graph))
-    except Exception as error:  # the reader raises whatever it stumbles over
-        raise LiteRtError(
-            f"The graph {graph.name} cannot be read ({str(error)[:120]}); it may be torn: export it again."
-        ) from error
+    model = read_graph(graph)
     found = {}
     for signature in model.signatureDefs or []:
         subgraph = model.subgraphs[signature.subgraphIndex]
@@ -144,6 +138,18 @@ def signatures_of(graph: Path) -> dict[str, Signature]:
             ),
         )
     return found
+
+
+def read_graph(graph: Path) -> Any:
+    """The file as flatbuffer objects; raises `LiteRtError` where it is torn."""
+    from ai_edge_litert.tools import flatbuffer_utils
+
+    try:
+        return flatbuffer_utils.read_model(str(graph))
+    except Exception as error:  # the reader raises whatever it stumbles over
+        raise LiteRtError(
+            f"The graph {graph.name} cannot be read ({str(error)[:120]}); it may be torn: export it again."
+        ) from error
 
 
 def _shapes(subgraph: Any, ends: Any) -> dict[str, tuple[int, ...]]:

@@ -18,6 +18,7 @@ HEAD_SHARE_LIMIT = 0.05
 ALPHA_LOSS_LIMIT = -0.02
 TPOT_GROWTH_LIMIT = 1.25
 TTFT_RATIO_LIMIT = 1.25
+CALIBRATION_DISTANCE_LIMIT = 0.10
 SILENT = ("fallback_cpu", "partial", "backend_downgrade")
 
 
@@ -30,7 +31,9 @@ class Summary(TypedDict, total=False):
     cannot be told from the CPU's. numerics: graph, requested, relative (None: not compared) and text (what is wrong
     with the accelerator's outputs, or None). head_bytes, backbone_bytes: own parameters as stored.
     alpha_change: (low, value, high) of α after − before quantisation. tpot_by_position: (position, ms a token) of
-    plain decoding. tokens_by: what counted the output tokens ("tokenizer", "characters", …).
+    plain decoding. calibration: (Wasserstein distance to production's lengths as a share of their mean, how that is
+    said), the distance None with the reason where production's lengths were not given; missing where no recipe needed
+    ranges. tokens_by: what counted the output tokens ("tokenizer", "characters", …).
     """
 
     figures: Mapping[str, float | None]
@@ -43,6 +46,7 @@ class Summary(TypedDict, total=False):
     backbone_bytes: int
     alpha_change: tuple[float, float, float]
     tpot_by_position: Sequence[tuple[float, float]]
+    calibration: tuple[float | None, str]
     tokens_by: str
     ttft_off_ms: float
     ttft_on_ms: float
@@ -229,6 +233,20 @@ def acceptance_cliff(summary: Summary) -> Finding:
     return Finding(name, "clear", "Quantisation left acceptance as it was.", evidence)
 
 
+def calibrated_on_other_lengths(summary: Summary) -> Finding:
+    """Ranges found on prompts of other lengths than production sends."""
+    name = "calibration-lengths-differ"
+    if "calibration" not in summary:
+        return _unknown(name, "this run calibrated nothing")
+    distance, evidence = summary["calibration"]
+    if distance is None:
+        return _unknown(name, f"the distance to production is not known ({evidence})")
+    if distance > CALIBRATION_DISTANCE_LIMIT:
+        text = "The prompts that fixed the ranges are not as long as production's: give logs that are."
+        return Finding(name, "found", text, evidence)
+    return Finding(name, "clear", "Calibration and production have the same lengths.", evidence)
+
+
 def tpot_grows(summary: Summary) -> Finding:
     """Time a token that grows along the output: the KV cache is hidden, copied or rebuilt."""
     name = "tpot-grows-with-length"
@@ -268,6 +286,7 @@ DETECTORS: tuple[Callable[[Summary], Finding], ...] = (
     prefill_differs,
     head_too_large,
     acceptance_cliff,
+    calibrated_on_other_lengths,
     tpot_grows,
     characters_as_tokens,
 )

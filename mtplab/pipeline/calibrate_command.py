@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mtplab.pipeline.headless import ProgressLine, run_stages
-from mtplab.pipeline.stage import RunParameters, StageResult
+from mtplab.pipeline.stage import RunParameters, StageResult, needed_for
 
 if TYPE_CHECKING:
     from mtplab.calibration.record import CalibrationSet
 
 FILES = ("backbone_statistics.json", "head_statistics.json")
-_STAGES = ("freeze", "export", "calibrate")
+_STAGE = "calibrate"
 _EXIT_REFUSED, _EXIT_FAILED, _EXIT_STOPPED = 2, 4, 130
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
@@ -126,7 +126,7 @@ def _build(logs: tuple[Path, ...], out: Path, given: dict[str, Any]) -> Calibrat
 
 
 def _stages(out: Path, given: dict[str, Any]) -> StageResult:
-    """Freeze and export where that is not cached, then calibrate; the result of the last stage that ran."""
+    """Calibrate, and before that whatever it needs and is not cached; the result of the last stage that ran."""
     from mtplab.pipeline.cache import Store
     from mtplab.pipeline.errors import PipelineError
     from mtplab.session.paths import cache_dir
@@ -140,7 +140,7 @@ def _stages(out: Path, given: dict[str, Any]) -> StageResult:
     )
     try:
         store = Store(cache_dir() / "stages")
-        results = run_stages(_STAGES, run, store)
+        results = run_stages(needed_for(_STAGE), run, store)
         last = results[-1]
         if last.status in ("done", "cached"):
             for file in FILES:

@@ -235,6 +235,15 @@ def host_stage(name: str) -> HostStage:
     )
 
 
+def needed_for(name: str) -> list[str]:
+    """That stage and all that it takes something from, directly or not, in the order in which they run."""
+    wanted = {name}
+    for stage in reversed(HOST_STAGES):
+        if stage.name in wanted:
+            wanted |= {source for source, _ in stage.takes.values()}
+    return [stage.name for stage in HOST_STAGES if stage.name in wanted]
+
+
 def params_for(name: str, run: RunParameters) -> dict[str, Any]:
     """The part of `run` that the stage depends on, with the hashes of the files behind names."""
     values: dict[str, Callable[[], Any]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mtplab.session.calibrated import Calibrated, Lengths, SetReport
+from mtplab.session.calibrated import Calibrated, Lengths, SetReport, distance_line
 from mtplab.session.text import clean_text
 
 _FULL, _EIGHTHS = "█", " ▏▎▍▌▋▊▉"
@@ -41,18 +41,6 @@ def _system(report: SetReport) -> str:
     tokens = "" if system.tokens is None else f", {system.tokens} tokens"
     chat = "the model has no chat template" if template is None else f"chat template {template[:12]}"
     return f"system prompt {system.kind}{tokens}; {chat}"
-
-
-def distance_line(lengths: Lengths) -> str:
-    """Lengths in a sentence, with the distance to production or why there is none."""
-    told = f"{lengths.shortest}–{lengths.longest} tokens, mean {lengths.mean:.1f}"
-    if lengths.distance_tokens is None or lengths.production_mean is None:
-        return f"{told}; distance to production unknown: {clean_text(lengths.reason or 'no reason recorded', 100)}"
-    share = lengths.distance_relative
-    before = "" if lengths.distance_before is None else f", {lengths.distance_before:.1f} before choosing"
-    relative = "" if share is None else f" ({share:.1%} of the mean{before})"
-    distance = f"Wasserstein distance {lengths.distance_tokens:.2f} tokens{relative}"
-    return f"{told}; production mean {lengths.production_mean:.1f}; {distance}"
 
 
 def bar_lines(lengths: Lengths, width: int) -> list[str]:

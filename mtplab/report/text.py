@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from mtplab.report.calibration import calibration_lines
 from mtplab.report.comparisons import comparison_lines
 from mtplab.report.contract import cold_rounds, counted, worst_verdict
 from mtplab.report.recipes import recipe_lines
+from mtplab.session.calibrated import calibrated
 from mtplab.session.events import Figure
 from mtplab.session.record import ConfigurationRecord, SessionRecord, StageRecord, VerdictRecord
 from mtplab.session.text import clean_text
@@ -151,10 +153,13 @@ def session_text(record: SessionRecord, path: Path | None = None, notes: Sequenc
     lines = [heading(record), *identity_lines(record), ""]
     if record.recovery:
         lines += [f"Recovered: {record.recovery}.", ""]
+    calibration = next((calibrated(s.figures) for s in record.stages if s.name == "calibrate" and s.figures), None)
     if record.stages:
         lines += ["Stages", *[stage_line(s) for s in record.stages], ""]
     if record.recipes:
         lines += [*recipe_lines(record.recipes), ""]
+    if calibration is not None:
+        lines += ["Calibration", *[f" {line}" for line in calibration_lines(calibration)], ""]
     if record.verdicts:
         lines += [f"Delegates: {(worst_verdict(record) or 'unknown').upper()}"]
         for verdict in record.verdicts:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from mtplab.session.foreign import Unfit, convert_foreign
+from mtplab.session.text import clean_text
 
 
 class SourceFile(msgspec.Struct, frozen=True):
@@ -108,3 +109,15 @@ def calibrated(figures: Mapping[str, Any]) -> Calibrated | None:
     edges, bars = found.set.lengths.edges, [found.set.lengths.chosen, found.set.lengths.production]
     whole = len(edges) >= 2 and all(one is None or len(one) == len(edges) - 1 for one in bars)
     return found if whole else None
+
+
+def distance_line(lengths: Lengths) -> str:
+    """Lengths in a sentence, with the distance to production or why there is none."""
+    told = f"{lengths.shortest}–{lengths.longest} tokens, mean {lengths.mean:.1f}"
+    if lengths.distance_tokens is None or lengths.production_mean is None:
+        return f"{told}; distance to production unknown: {clean_text(lengths.reason or 'no reason recorded', 100)}"
+    share = lengths.distance_relative
+    before = "" if lengths.distance_before is None else f", {lengths.distance_before:.1f} before choosing"
+    relative = "" if share is None else f" ({share:.1%} of the mean{before})"
+    distance = f"Wasserstein distance {lengths.distance_tokens:.2f} tokens{relative}"
+    return f"{told}; production mean {lengths.production_mean:.1f}; {distance}"

@@ -295,6 +295,8 @@ def test_the_data_that_a_run_needs(tmp_path: Path, model: Path) -> None:
     with calibration.open("a") as file:
         file.write('{"text": "200th"}\n')
     assert readiness_host._calibration(calibration).status == "pass"
+    calibration.write_text(json.dumps({"version": 1, "prompts": [{"id": str(i), "tokens": [i]} for i in range(200)]}))
+    assert readiness_host._calibration(calibration).status == "pass"
     calibration.write_text("not json")
     assert readiness_host._calibration(calibration).status == "fail"
 

@@ -6,11 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("ai_edge_quantizer")
 
-from mtplab.litert import calibrate
+from mtplab.litert import calibrate, shared_ranges
 from mtplab.litert.calibrate import PLAIN_STEPS, Collected, collect
 from mtplab.litert.errors import LiteRtError
 from mtplab.litert.statistics import (
@@ -63,6 +64,46 @@ def test_the_quantiser_reads_the_file_as_its_own_and_makes_a_static_graph(
         quantizer = Quantizer(str(graph), recipe.static_wi8_ai8())
         result = quantizer.quantize(own, enable_progress_report=False, enable_progress_bar=False)
         assert len(result.quantized_model) < graph.stat().st_size
+
+
+def test_decode_and_verify_share_the_range_of_what_a_weight_reads_and_prefill_has_its_own(
+    graphs: dict[str, Path],
+) -> None:
+    places: dict[str, set[str]] = {}
+    for name, one in signatures_of(graphs["backbone"]).items():
+        places |= {tensor: {name} for tensor in one.activations}
+    groups = shared_ranges.groups_of(graphs["backbone"])
+    spans = [set().union(*(places[tensor] for tensor in group if tensor in places)) for group in groups]
+    assert {"decode", "verify"} in spans and {"prefill_16"} in spans
+    assert not any("prefill_16" in span and len(span) > 1 for span in spans)
+    group = max((group for group, span in zip(groups, spans, strict=True) if "verify" in span), key=len)
+    apart = {
+        name: {"min": np.array([-float(n)]), "max": np.array([n + 1.0])} for n, name in enumerate(sorted(group), 1)
+    }
+    together = shared_ranges.shared_ranges(graphs["backbone"], apart)
+    assert {float(one["min"][0]) for one in together.values()} == {-float(len(group))}
+    assert {float(one["max"][0]) for one in together.values()} == {len(group) + 1.0}
+
+
+def test_a_static_backbone_verifies_exactly_what_it_would_have_written(
+    graphs: dict[str, Path], collected: tuple[Path, Collected], tmp_path: Path
+) -> None:
+    from mtplab.litert.quantise import quantise
+    from mtplab.litert.recipes import recipe_named
+    from mtplab.litert.runtime import LiteRtBackbone
+
+    ranges = load_statistics(collected[0] / "backbone_statistics.json", graphs["backbone"])
+    quantise(graphs["backbone"], tmp_path / "static.tflite", recipe_named("static_int8"), statistics=ranges)
+    backbone = LiteRtBackbone(tmp_path / "static.tflite")
+    agreed = 0
+    for prompt in PROMPTS[1:5]:
+        backbone.reset()
+        backbone.prefill(prompt)
+        stepwise = [backbone.decode(token, len(prompt) + k)[0] for k, token in enumerate(prompt[:4])]
+        backbone.prefill(prompt)
+        at_once = backbone.verify(prompt[:4], len(prompt))[0]
+        agreed += sum(int(a.argmax() == b.argmax()) for a, b in zip(stepwise, at_once, strict=True))
+    assert agreed == 16
 
 
 def test_ranges_hold_what_the_graph_really_computes(graphs: dict[str, Path], tmp_path: Path) -> None:
@@ -140,8 +181,6 @@ def test_statistics_of_another_graph_and_files_that_are_none_are_refused(
 
 def test_weights_that_are_no_numbers_end_the_calibration_with_a_sentence(small: Any, tmp_path: Path) -> None:
     # float32 NaN in place of the head's first large constant
-    import numpy as np
-
     from mtplab.litert.audit import audit
 
     weight = audit(small.head).of("body")[0]

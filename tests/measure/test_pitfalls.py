@@ -18,6 +18,7 @@ CLEAN = {
     "head_bytes": 4,
     "backbone_bytes": 100,
     "alpha_change": (-0.015, -0.005, 0.004),
+    "calibration": (0.04, "Wasserstein distance 2.6 tokens"),
     "tpot_by_position": [(8, 10.0), (16, 10.2), (24, 9.9), (32, 10.1), (40, 10.3)],
     "tokens_by": "tokenizer",
     "ttft_off_ms": 10.0,
@@ -38,6 +39,7 @@ def test_a_clean_session_is_cleared_by_every_detector():
         [
             "throughput-without-ttft", "too-few-rounds", "throttling-unrecorded", "silent-fallback",
             "unsteady-machine", "head-too-large", "acceptance-cliff", "tpot-grows-with-length",
+            "calibration-lengths-differ",
             "characters-as-tokens", "accelerator-computes-otherwise",
         ],
         "clear",
@@ -50,6 +52,7 @@ def test_a_clean_session_is_cleared_by_every_detector():
     [
         ({"figures": {"tokens_per_s": 50.0, "ttft_ms": None}}, "throughput-without-ttft", "ttft_ms none"),
         ({"rounds": {"mtp-off": 5, "mtp-on": 3}}, "too-few-rounds", "mtp-on 3"),
+        ({"calibration": (0.4, "distance 40.0 tokens")}, "calibration-lengths-differ", "40.0 tokens"),
         ({"heat_per_round": [True, False]}, "throttling-unrecorded", "1 of 2 rounds"),
         (
             {"verdicts": [{"graph": "head", "requested": "gpu", "verdict": "fallback_cpu", "line": "the line"}]},

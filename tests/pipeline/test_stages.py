@@ -20,6 +20,7 @@ from mtplab.pipeline.stage import (
     host_stage,
     inputs_for,
     key_of,
+    needed_for,
     params_for,
     run_host_stage,
 )
@@ -167,6 +168,8 @@ def test_stages_stand_in_order_and_each_takes_only_from_earlier_ones() -> None:
     for index, stage in enumerate(HOST_STAGES):
         assert all(source in names[:index] for source, _ in stage.takes.values())
         assert not stage.measuring
+    assert needed_for("freeze") == ["freeze"]
+    assert {"freeze", "calibrate"} < set(needed_for("calibrate")) and "quantise" not in needed_for("calibrate")
     with pytest.raises(PipelineError, match="run freeze first"):
         inputs_for("export", {})
     with pytest.raises(PipelineError, match="no host stage"):

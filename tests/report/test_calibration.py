@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mtplab.report.calibration import bar_lines, calibration_lines, distance_line
-from mtplab.session.calibrated import Lengths, calibrated
+from mtplab.report.calibration import bar_lines, calibration_lines
+from mtplab.session.calibrated import Lengths, calibrated, distance_line
 
 LENGTHS: dict[str, Any] = {
     "edges": [0.0, 10.0, 20.0],

@@ -15,6 +15,7 @@ from mtplab.measure.exactness import Exactness
 from mtplab.measure.plan import DEPLOYED, PLAIN, plain_of
 from mtplab.pipeline.device_stage import DeviceContext, Outcome, StageFailed
 from mtplab.session import events as ev
+from mtplab.session.calibrated import calibrated, distance_line
 from mtplab.session.configuration import Configuration
 from mtplab.session.identity import Policy
 from mtplab.session.state import LabState
@@ -135,6 +136,10 @@ def summarise(figures: Mapping[str, dict[str, Any]], state: LabState, plain: str
         # As float32: what the head has of its own, not the copies of shared weights that its file holds.
         summary["head_bytes"] = 4 * frozen["head_own_parameters"]
         summary["backbone_bytes"] = 4 * frozen["backbone_parameters"]
+    ranged = calibrated(figures.get("calibrate", {}))
+    if ranged is not None:
+        lengths = ranged.set.lengths
+        summary["calibration"] = (lengths.distance_relative, distance_line(lengths))
     change = figures.get("acceptance", {}).get("delta_alpha")
     if isinstance(change, dict) and None not in (change.get("low"), change.get("value"), change.get("high")):
         summary["alpha_change"] = (change["low"], change["value"], change["high"])
