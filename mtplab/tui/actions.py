@@ -103,6 +103,8 @@ ACTIONS: tuple[Action, ...] = (
            lambda b: b.lab.open_doctor(), "Lab", "mtplab doctor", LIVE_OR_NONE),
     Action("facts", "i", "facts", "All facts of the phone, each with its source or the reason why it is unknown.",
            lambda b: b.lab.open_facts(), "Lab", "mtplab facts", (*LIVE_OR_NONE, *REPLAY)),
+    Action("recipes", "k", "recipes", "Recipes: bytes, acceptance and time of each, and the calibration's lengths.",
+           lambda b: b.lab.open_recipes(), "Lab", "mtplab show", (*LIVE, *REPLAY)),
     Action("sessions", "s", "sessions", "Saved sessions: open one and replay it.",
            lambda b: b.lab.open_sessions(), "Lab", "mtplab sessions", ANY),
     Action("device_pane", "1", "device", "The device pane.", _pane("device"), "Panes", "mtplab show"),

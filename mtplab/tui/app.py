@@ -154,6 +154,13 @@ class LabApp(EngineApp):
         self.push_screen(FactsScreen())
         self.redraw_soon()
 
+    def open_recipes(self) -> None:
+        """Which recipe is worth having, and what was calibrated on what."""
+        from mtplab.tui.screens.recipes import RecipesScreen
+
+        self.push_screen(RecipesScreen())
+        self.redraw_soon()
+
     def open_devices(self) -> None:
         """The attached phones; the one that is picked becomes this lab's."""
         from mtplab.tui.screens.devices import DevicesScreen, Pick

@@ -203,3 +203,11 @@ def test_weights_that_are_no_numbers_end_the_calibration_with_a_sentence(small: 
 def test_a_prompt_longer_than_the_context_is_refused(graphs: dict[str, Path], tmp_path: Path) -> None:
     with pytest.raises(LiteRtError, match="does not fit the exported context of 100"):
         collect(graphs, [[1] * 120], "set", tmp_path, quiet)
+
+
+@pytest.mark.parametrize("head", ["plain_head", "zero_copy_head"])
+def test_heads_of_other_families_get_what_their_signatures_take(small: Any, tmp_path: Path, head: str) -> None:
+    path = getattr(small, head)
+    found = collect({"backbone": small.backbone, "head": path}, PROMPTS[:2], "set", tmp_path, quiet)
+    assert found.samples["head"] == {"draft": 2 * (1 + PLAIN_STEPS)}
+    assert load_statistics(tmp_path / "head_statistics.json", path)
