@@ -47,28 +47,31 @@ def _cells(row: RecipeRow, on_front: bool) -> tuple[str, ...]:
         row.backbone,
         row.head,
         size,
-        _positions(row.top1),
-        _positions(row.conditional_alpha),
-        _interval(row.alpha, ".3f"),
-        _value(row.alpha_without_loops, ".3f"),
-        _interval(row.delta_alpha, "+.3f"),
-        f"{_value(row.ms_per_token, '.3g')} ({_value(row.decode_ms, '.3g')})",
-        _value(row.perplexity, ".2f"),
+        positions_text(row.top1),
+        positions_text(row.conditional_alpha),
+        interval_text(row.alpha, ".3f"),
+        value_text(row.alpha_without_loops, ".3f"),
+        interval_text(row.delta_alpha, "+.3f"),
+        f"{value_text(row.ms_per_token, '.3g')} ({value_text(row.decode_ms, '.3g')})",
+        value_text(row.perplexity, ".2f"),
     )
 
 
-def _value(figure: Figure, form: str) -> str:
+def value_text(figure: Figure, form: str) -> str:
+    """A figure's value, or ? where it could not be had."""
     return "?" if figure.value is None else format(figure.value, form)
 
 
-def _interval(figure: Figure, form: str) -> str:
+def interval_text(figure: Figure, form: str) -> str:
+    """Value and interval."""
     if figure.value is None or figure.low is None or figure.high is None:
-        return _value(figure, form)
+        return value_text(figure, form)
     return f"{figure.value:{form}} [{figure.low:{form}} {figure.high:{form}}]"
 
 
-def _positions(figures: Sequence[Figure]) -> str:
-    return " ".join(_value(one, ".2f").removeprefix("0") for one in figures) or "?"
+def positions_text(figures: Sequence[Figure]) -> str:
+    """One share a draft position, without the leading zeros."""
+    return " ".join(value_text(one, ".2f").removeprefix("0") for one in figures) or "?"
 
 
 def recipe_contract(table: RecipeTable | None) -> dict[str, Any] | None:

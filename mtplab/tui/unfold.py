@@ -60,6 +60,8 @@ class _Unfolding:
                 self._add(ev.RoundMeasured, measured)
             kept = {f: getattr(configuration, f) for f in configuration.__struct_fields__ if f != "rounds"}
             self._add(ev.ConfigurationMeasured, {"t": end, **kept})
+        if record.recipes is not None:
+            self._add(ev.RecipesJudged, {"t": end, **msgspec.to_builtins(record.recipes)})
         for pitfall in record.pitfalls:
             self._add(ev.PitfallFound, {"t": end, **pitfall})
         if record.conclusion is not None:

@@ -10,8 +10,9 @@ from textual.color import Color
 from textual.content import Content
 
 from mtplab.report.calibration import calibration_lines
+from mtplab.report.recipes import interval_text, positions_text, value_text
 from mtplab.session.calibrated import calibrated
-from mtplab.session.events import Figure, RecipeRow, RecipesJudged
+from mtplab.session.events import RecipeRow, RecipesJudged
 from mtplab.session.recipes import pareto_front
 from mtplab.session.state import LabState
 from mtplab.tui import plot, texts
@@ -23,6 +24,7 @@ WIDE = 104
 PLOT_ROWS = 13
 NAME_CELLS = 20
 LETTERS = string.ascii_lowercase + string.ascii_uppercase
+_INDENT = "      "
 NO_TABLE = "No recipe was judged in this session: the stage acceptance does it, or `mtplab run --to acceptance`."
 NO_SET = "Nothing was calibrated: a recipe that needs ranges (static_int8) does it, or `mtplab calibrate`."
 
@@ -73,10 +75,11 @@ def table_rows(table: RecipesJudged, width: int) -> list[list[Part]]:
         f"Recipes: γ {table.gamma}, {table.prompts} prompts of {texts.clean(table.prompt_set, 40)}, "
         f"{table.output_tokens} tokens each, times on this host ({table.threads} threads)"
     )
-    rows = [_title(about), [(_head(width), "$text-muted")]]
+    rows = [*wrapped(about, width, "bold $text-accent"), _head()]
     for place, row in enumerate(table.rows):
         rows += _row(row, LETTERS[place % len(LETTERS)], place in front, width)
-    rows += wrapped("* on the front: no other row is smaller, faster and better accepted at once", width, "$text-muted")
+    starred = "* on the front: no other row is smaller, faster and better accepted at once"
+    rows += wrapped(starred, width, "$text-muted")
     rows += wrapped(
         "top-1 and α by draft position: top-1 forced on every position, α of true rounds on the row's own text; "
         "Δα against float on equal text",
@@ -86,41 +89,31 @@ def table_rows(table: RecipesJudged, width: int) -> list[list[Part]]:
     return rows
 
 
-def _head(width: int) -> str:
+def _head() -> list[Part]:
     names = f"    {'backbone':<{NAME_CELLS}} {'head':<{NAME_CELLS}} {'MB':>6} {'ms/tok':>7}"
-    return f"{names}  {'α [95 %]':<19} {'Δα [95 %]':<22} top-1 · α" if width >= WIDE else names
+    return [(names, "$text-muted")]
 
 
 def _row(row: RecipeRow, letter: str, on_front: bool, width: int) -> list[list[Part]]:
-    name = texts.pad(texts.clean(row.backbone), NAME_CELLS)
-    head = texts.pad(texts.clean(row.head), NAME_CELLS)
+    """Letter, mark, names, size and time; then what has room beside them, the rest below."""
     mark = "✗" if row.reason else "*" if on_front else " "
     style = "bold $text-error" if row.reason else "bold $text-accent" if on_front else ""
-    start: list[Part] = [(f"{letter} {mark} ", style), (name, style), " ", head]
+    name, head = (texts.pad(texts.clean(text), NAME_CELLS) for text in (row.backbone, row.head))
+    start: list[Part] = [(f"{letter} {mark} {name}", style), f" {head}"]
     if row.reason:
-        return [start, *([("      ", ""), *more] for more in wrapped(texts.clean(row.reason), width - 6, "$text-error"))]
+        why = wrapped(texts.clean(row.reason), width - len(_INDENT), "$text-error")
+        complaint: list[list[Part]] = [[_INDENT, *more] for more in why]
+        return [start, *complaint]
     size = "?" if row.bytes is None else f"{row.bytes / 1e6:.1f}"
-    start.append(f" {size:>6} {_value(row.ms_per_token, '.3g'):>7}")
-    alpha, change = _interval(row.alpha, ".3f"), _interval(row.delta_alpha, "+.3f")
-    positions = f"{_positions(row.top1)} · {_positions(row.conditional_alpha)}"
-    if width >= WIDE:
-        return [[*start, f"  {alpha:<19} {change:<22} {positions}"]]
-    details = f"      α {alpha}  Δα {change}"
-    return [start, [(details, "")], [(f"      top-1 · α by position {positions}", "$text-muted")]]
-
-
-def _value(figure: Figure, form: str) -> str:
-    return "?" if figure.value is None else format(figure.value, form)
-
-
-def _interval(figure: Figure, form: str) -> str:
-    if figure.value is None or figure.low is None or figure.high is None:
-        return _value(figure, form)
-    return f"{figure.value:{form}} [{figure.low:{form}} {figure.high:{form}}]"
-
-
-def _positions(figures: Sequence[Figure]) -> str:
-    return " ".join(_value(one, ".2f").removeprefix("0") for one in figures) or "?"
+    start.append(f" {size:>6} {value_text(row.ms_per_token, '.3g'):>7}")
+    intervals = f"α {interval_text(row.alpha, '.3f'):<19} Δα {interval_text(row.delta_alpha, '+.3f'):<22}"
+    positions = f"top-1 {positions_text(row.top1)} · α {positions_text(row.conditional_alpha)}"
+    rows = [start]
+    for piece in (intervals, positions):
+        if texts.parts_len(rows[-1]) + 2 + len(piece) > width:
+            rows.append([_INDENT[2:]])
+        rows[-1].append(("  " + piece, "" if piece is intervals else "$text-muted"))
+    return rows
 
 
 # -- the pictures ------------------------------------------------------------------------------------------
@@ -132,17 +125,16 @@ def pareto_pictures(rows: Sequence[RecipeRow], width: int, accent: plot.Rgb | No
         if row.bytes is not None and row.alpha.value is not None and row.ms_per_token.value is not None
     ]
     if len(known) < 2:
-        return [texts.lines(wrapped("No picture: it needs two rows with size, α and time.", width, "$text-muted"), width)]
+        why = "No picture: it needs two rows with size, α and time."
+        return [texts.lines(wrapped(why, width, "$text-muted"), width)]
     sizes = {place: (row.bytes or 0) / 1e6 for place, row in known}
     times = {place: row.ms_per_token.value or 0.0 for place, row in known}
     front = set(pareto_front(rows))
     side_by_side = width >= WIDE
     each = (width - 2) // 2 if side_by_side else width
-    drawn = [
-        _picture(known, values, front, name, each, accent)
-        for name, values in (("α against MB", sizes), ("α against ms/token", times))
-    ]
-    return [_beside(*drawn, each)] if side_by_side else drawn
+    left = _picture(known, sizes, front, "α against MB", each, accent)
+    right = _picture(known, times, front, "α against ms/token", each, accent)
+    return [_beside(left, right, each)] if side_by_side else [left, right]
 
 
 def _picture(
