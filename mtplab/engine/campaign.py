@@ -22,6 +22,7 @@ from mtplab.engine.service import Engine
 from mtplab.measure.plan import plain_of
 from mtplab.model.errors import ModelError
 from mtplab.model.prompts import PromptSet, load_prompts
+from mtplab.pipeline.choices import prompt_sets
 from mtplab.session import events as ev
 from mtplab.session.events import Event
 from mtplab.session.journal import SessionError
@@ -204,13 +205,13 @@ class Campaign:
     def prompts(self) -> PromptSet:
         """The prompt set; EngineError with exit code 1 where it cannot be used, or lacks a class of the axes."""
         try:
-            prompts = load_prompts(self.experiment.prompts)
+            prompts = load_prompts(self.experiment.prompts or prompt_sets(self.experiment.model)[0])
         except ModelError as error:
             raise EngineError(str(error), 1) from None
         without = [k for k in self.experiment.axes.classes if k not in prompts.classes()]
         if without:
             raise EngineError(
-                f"The prompt set {self.experiment.prompts} has no class {without[0]!r}, only "
+                f"The prompt set {prompts.name} has no class {without[0]!r}, only "
                 f"{', '.join(prompts.classes())}.", 1,
             )  # fmt: skip
         return prompts

@@ -55,8 +55,8 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     name: str
     axes: Axes
     model: str = "tiny"
-    head: str = RunOptions().head
-    prompts: str = "demo"
+    head: str | None = None
+    prompts: str | None = None
     output_limit: int = 48
     temperature: float = 0.0
     top_k: int | None = None

@@ -19,7 +19,6 @@ MEASURING = ("bench", "measure", "conclude")
 OPTIONAL = ("bench",)
 ACCELERATORS = ("cpu", "gpu", "npu")
 GPU_PRECISIONS = ("fp16", "fp32")
-HEADS = ("token_conditioned", "recurrent_residual")
 # What a run may be asked for, by option: lowest and highest.
 BOUNDS = (
     ("gamma", 1, 8),
@@ -43,7 +42,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     """One pipeline run. `from_stage` runs that stage and those after it again even where they are cached.
 
     `prepare` names the settings of the phone that a measurement borrows (see `device/prepare.py`).
-    `gamma` is measured; `gammas` are exported, and `gamma` with them.
+    `head` is a family or a file (with `head_map` where it is foreign), `prompts` a set or a file; left out, the
+    model's own default. `gamma` is measured; `gammas` are exported, and `gamma` with them.
     Beside plain decoding and `gamma` the measurement takes every length of `measure_gammas`, the adaptive `policies`,
     and the head on `head_threads` and `head_backends`; `reconnect_s` is how long a pulled cable is waited for, `skip`
     names stages of OPTIONAL that are left out. `recipes` and `head_recipes` are set beside each other in a table; the
@@ -54,14 +54,15 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     model: str = "tiny"
-    head: str = "token_conditioned"
+    head: str | None = None
+    head_map: str | None = None
     recipe: str = "mixed"
     head_recipe: str | None = None
     gamma: int = 3
     gammas: tuple[int, ...] = (1, 2, 3)
     threads: int = 2
     output_limit: int = 48
-    prompts: str = "demo"
+    prompts: str | None = None
     rounds: int = 5
     warmup_runs: int = 10
     bench_runs: int = 50

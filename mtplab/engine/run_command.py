@@ -22,9 +22,12 @@ from mtplab.engine.options import (
     names_in,
     numbers_of,
 )
+from mtplab.model.kinds import KINDS
 from mtplab.session import events as ev
 from mtplab.session.events import Event
 from mtplab.session.text import clean_text
+
+_FILE = click.Path(exists=True, dir_okay=False, resolve_path=True)
 
 
 class Refused(click.ClickException):
@@ -91,10 +94,12 @@ class Narrator:
 
 
 @click.command("run")
-@click.option("--model", default="tiny", show_default=True, help="tiny (shipped).")
-@click.option(
-    "--head", default="token_conditioned", show_default=True, help="token_conditioned or recurrent_residual."
-)
+@click.option("--model", default="tiny", show_default=True, metavar="tiny|smollm2|FOLDER|MODULE:FACTORY",
+              help="FOLDER is a Hugging Face checkpoint on this disk; a factory runs your own code.")  # fmt: skip
+@click.option("--head", default=None, metavar="KIND|FILE",
+              help=f"{', '.join(KINDS)}, or the safetensors of a head; default: the model's own.")  # fmt: skip
+@click.option("--map", "head_map", type=_FILE, metavar="TOML",
+              help="What the tensors of a foreign --head FILE are called.")  # fmt: skip
 @click.option("--recipe", default="mixed", show_default=True, metavar="NAME|FILE.toml[:NAME]",
               help="Quantisation recipe; `mtplab recipes` lists them.")  # fmt: skip
 @click.option("--head-recipe", default=None, metavar="NAME|FILE.toml[:NAME]",
@@ -112,7 +117,8 @@ class Narrator:
               help="Draft lengths to export; a --gamma among them exports nothing again.")  # fmt: skip
 @click.option("--threads", default=2, show_default=True, type=click.IntRange(1, 16))
 @click.option("--output-limit", default=48, show_default=True, type=click.IntRange(2, 400), help="Tokens per prompt.")
-@click.option("--prompts", default="demo", show_default=True, help="Prompt set by name, or a JSON Lines file.")
+@click.option("--prompts", default=None, metavar="SET|FILE",
+              help="Prompts to measure with; default: demo for tiny, else classes.")  # fmt: skip
 @click.option("--rounds", default=5, show_default=True, type=click.IntRange(5, 100), help="Rounds per configuration.")
 @click.option("--accelerators", default="cpu,gpu", show_default=True, metavar="cpu,gpu,npu",
               help="What the bench asks of every graph.")  # fmt: skip
@@ -185,13 +191,13 @@ def run_command(
         for name in ("gammas", "measure_gammas", "head_threads"):
             given[name] = numbers_of(given[name], f"--{name.replace('_', '-')}")
         wanted = RunOptions(cooldown_timeout_s=cool_down, **given)
-        check_run(wanted)
+        check_run(wanted, from_command_line=True)
         engine = Engine(options, listen=Narrator())
         began = time.monotonic()
         with _interruptible(engine), engine:
             if engine.phone.simulated:
                 click.echo(_simulated(options), err=True)
-            run = engine.start_run(wanted)
+            run = engine.start_run(wanted, from_command_line=True)
             while run.running:
                 run.join(0.2)
                 if engine.stopping.is_set():

@@ -7,7 +7,6 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,12 +19,14 @@ from mtplab.engine.care import PhoneCare
 from mtplab.engine.core import Recorder
 from mtplab.engine.errors import EngineError
 from mtplab.engine.measuring import MeasurePlan, exported_lengths, planned
-from mtplab.engine.options import BOUNDS, HEADS, MEASURING, STAGES, RunOptions, check_bench, check_measure
+from mtplab.engine.options import BOUNDS, MEASURING, STAGES, RunOptions, check_bench, check_measure
 from mtplab.engine.phone import Phone
 from mtplab.engine.worker_events import RECIPES, WorkerEvents, recipes_judged
 from mtplab.measure.plan import DEPLOYED, PLAIN
+from mtplab.model.files import is_factory
 from mtplab.model.prompts import load_prompts
 from mtplab.pipeline.cache import Store
+from mtplab.pipeline.choices import choose, choose_model, head_name, model_name, prompt_sets
 from mtplab.pipeline.device_stage import DeviceContext, Outcome, StageCancelled
 from mtplab.pipeline.errors import PipelineError
 from mtplab.pipeline.job import StageFailed
@@ -80,23 +81,24 @@ def _calibrates(options: RunOptions) -> bool:
     return any(recipe.needs_calibration for recipe in chosen)
 
 
-def check_run(options: RunOptions) -> tuple[list[str], RunParameters]:
+def check_run(options: RunOptions, *, from_command_line: bool = False) -> tuple[list[str], RunParameters]:
     """The stages and parameters of a run; names that make no sense are refused here, before anything begins.
 
-    Raises EngineError with exit code 1.
+    Only `from_command_line` may the model be a `module:factory`. Raises EngineError with exit code 1.
     """
     stages = stages_of(options)
     for name, low, high in BOUNDS:
         if not low <= getattr(options, name) <= high:
             raise EngineError(f"{name} must lie in {low}…{high}, not {getattr(options, name)}.", 1)
-    if options.head not in HEADS:
-        raise EngineError(f"There is no head {options.head!r}: {', '.join(HEADS)}.", 1)
+    model = _refused(lambda: choose_model(options.model, from_command_line=from_command_line))
+    head = _refused(lambda: choose(options.head, options.head_map, model))
     try:
         names_of(options.prepare)
     except ValueError as error:
         raise EngineError(str(error), 1) from None
     check_bench(options)
-    prompts = _refused(lambda: load_prompts(options.prompts))
+    measured_set, acceptance_set = prompt_sets(model)
+    prompts = _refused(lambda: load_prompts(options.prompts or measured_set))
     check_measure(options, exported_lengths(options))
     policy = Policy(
         temperature=options.temperature,
@@ -104,14 +106,15 @@ def check_run(options: RunOptions) -> tuple[list[str], RunParameters]:
         seed=options.seed,
         draft_length=f"fixed:{options.gamma}",
         output_limit=options.output_limit,
-        prompt_set=options.prompts,
+        prompt_set=options.prompts or measured_set,
         prompt_set_sha256=prompts.sha256,
         threads=options.threads,
         core_mask=options.core_mask,
     )
     parameters = RunParameters(
-        model=options.model,
-        head=options.head,
+        model=model,
+        head=head,
+        acceptance_set=acceptance_set,
         gamma=options.gamma,
         gammas=options.gammas,
         recipe=options.recipe,
@@ -137,7 +140,7 @@ class PipelineRun:
 
     def __init__(
         self, options: RunOptions, phone: Phone, recorder: Recorder, care: PhoneCare,
-        measure: MeasurePlan | None = None,
+        measure: MeasurePlan | None = None, *, from_command_line: bool = False,
     ) -> None:  # fmt: skip
         self.options, self._measure_plan = options, measure
         self.run_id = secrets.token_hex(4)
@@ -147,7 +150,7 @@ class PipelineRun:
         self._results: dict[str, StageResult] = {}
         self._thread: threading.Thread | None = None
         self._prepared = False
-        self._stages, self._parameters = check_run(options)
+        self._stages, self._parameters = check_run(options, from_command_line=from_command_line)
         self._store = _refused(lambda: Store(paths.cache_dir() / "stages"))
         self._context = DeviceContext(
             link=phone.link,
@@ -200,8 +203,8 @@ class PipelineRun:
             quantisation=_told(self._parameters),
             gamma=options.gamma,
             temperature=self._parameters.policy.temperature,
-            model=options.model,
-            head=options.head,
+            model=model_name(self._parameters.model),
+            head=head_name(self._parameters.head),
         )
         post(ev.DeviceSeen(t=time.monotonic(), identity=identity))
         post(
@@ -210,8 +213,8 @@ class PipelineRun:
                 run=self.run_id,
                 stages=self._stages,
                 policy=self._parameters.policy,
-                model=options.model,
-                head=options.head,
+                model=identity.model or "",
+                head=identity.head or "",
                 recipe=chosen_recipes(self._parameters)["backbone"].label,
                 experiment=self._measure_plan.experiment if self._measure_plan is not None else None,
             )
@@ -261,6 +264,8 @@ class PipelineRun:
 
     def _host(self, name: str) -> tuple[str, float, str | None]:
         fresh = self.options.from_stage is not None and STAGES.index(name) >= STAGES.index(self.options.from_stage)
+        # What a factory will return is known only when it has run; the later stages go by the frozen weights.
+        fresh = fresh or (name == "freeze" and is_factory(self._parameters.model))
         result = run_host_stage(
             name,
             params_for(name, self._parameters),
@@ -354,12 +359,12 @@ class PipelineRun:
 
     def _collect_files(self) -> None:
         """What is deployed: the quantised graphs, the tokenizer, the prompts, and real inputs for the benchmark."""
-        deployed = self._results["quantise"].artefacts
+        deployed, frozen = self._results["quantise"].artefacts, self._results["freeze"].artefacts
         self._context.files = {
             "backbone": self._store.path(deployed["backbone.tflite"].sha256),
             "head": self._store.path(deployed["head.tflite"].sha256),
-            "tokenizer": self._store.path(self._results["freeze"].artefacts["tokenizer.json"].sha256),
-            "prompts": Path(params_for("freeze", self._parameters)["prompts"]["path"]),
+            "tokenizer": self._store.path(frozen["tokenizer.json"].sha256),
+            "prompts": self._store.path(frozen["prompts.jsonl"].sha256),
         }
         # Real inputs of every signature: benchmark_model must not be fed random bytes.
         self._context.files |= {

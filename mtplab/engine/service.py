@@ -119,7 +119,9 @@ class Engine:
         self.stopping.set()
 
     # -- runs ---------------------------------------------------------------
-    def start_run(self, options: RunOptions, measure: MeasurePlan | None = None) -> PipelineRun:
+    def start_run(
+        self, options: RunOptions, measure: MeasurePlan | None = None, *, from_command_line: bool = False
+    ) -> PipelineRun:
         """Begin a pipeline run, measuring what `measure` says where it is given.
 
         EngineError where one goes on or the options make no sense.
@@ -127,7 +129,9 @@ class Engine:
         with self._run_lock:
             if self._run is not None and self._run.running:
                 raise EngineError("A run goes on already: cancel it first, or wait for its end.", 1)
-            run = PipelineRun(options, self.phone, self.recorder, self.care, measure)
+            run = PipelineRun(
+                options, self.phone, self.recorder, self.care, measure, from_command_line=from_command_line
+            )
             self._ran = True
             self._run = run
         run.start(self._snapshot)

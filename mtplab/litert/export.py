@@ -25,6 +25,12 @@ from mtplab.model.single_step import SingleStep
 Progress = Callable[[int, int, str], None]
 
 PREFILL_SIZES = (64,)
+_LONG_CONTEXT = 512
+
+
+def prefill_sizes_for(context: int) -> tuple[int, ...]:
+    """The prefill lengths to export: short prompts are everyday's, long ones need room for themselves first."""
+    return (*PREFILL_SIZES, 128) if context >= _LONG_CONTEXT else PREFILL_SIZES
 
 
 def unwatched(done: int, total: int, note: str) -> None:

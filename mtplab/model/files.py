@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import fnmatch
+import functools
 import hashlib
 import importlib.util
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,7 +19,13 @@ CONFIG, TOKENIZER, BACKBONE = "config.json", "tokenizer.json", "backbone.safeten
 END_OF_TEXT_ID = 0
 STATIC_CONTEXT = 512
 """Tokens that the static cache of a model from elsewhere holds; a longer one only costs memory here."""
+_FACTORY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+def is_factory(spec: str) -> bool:
+    """Whether `spec` is a `module:factory`, which runs the user's own code."""
+    return _FACTORY.fullmatch(spec) is not None
 
 
 def is_folder(spec: str) -> bool:
@@ -58,8 +66,23 @@ def model_folder(spec: str) -> Path:
 
 def model_files(spec: str | Path) -> dict[str, str]:
     """sha256 of every file that decides the behaviour of a model (name, or its folder). Imports no torch."""
+    if isinstance(spec, str) and is_factory(spec):
+        path = _factory_file(spec)
+        return {path.name: _sha256(path)}
     folder = spec if isinstance(spec, Path) else model_folder(spec)
     return {name: _sha256(path) for name, path in _deciding(spec, folder).items()}
+
+
+def _factory_file(spec: str) -> Path:
+    """The file of a factory's module. To find one inside a package imports that: for the command line only."""
+    module = spec.partition(":")[0]
+    try:
+        found = importlib.util.find_spec(module)
+    except (ImportError, ValueError) as error:
+        raise ModelError(f"The module {module} cannot be found ({error}); put it on PYTHONPATH.") from error
+    if found is None or found.origin is None or not Path(found.origin).is_file():
+        raise ModelError(f"There is no module {module}; put the folder of its file on PYTHONPATH.")
+    return Path(found.origin)
 
 
 def without_heads(files: Mapping[str, str]) -> dict[str, str]:
@@ -79,6 +102,13 @@ def _deciding(spec: str | Path, folder: Path) -> dict[str, Path]:
 
 
 def _sha256(path: Path) -> str:
+    found = path.stat()
+    return _digest(path, found.st_size, found.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=256)
+def _digest(path: Path, size: int, mtime_ns: int) -> str:
+    """Read once a process while the file stays as it is: a run asks for the same hashes at every stage."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(1 << 20):

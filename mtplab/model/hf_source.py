@@ -54,6 +54,8 @@ class FolderModel(msgspec.Struct, frozen=True, kw_only=True):
 
     backbone: Backbone
     end_token: int
+    end_tokens: tuple[int, ...]
+    """All that the generation settings name beside it."""
     chat_template: str | None
     special_tokens: dict[str, str]
 
@@ -73,6 +75,7 @@ def load_hf(folder: Path, context: int = STATIC_CONTEXT) -> FolderModel:
     return FolderModel(
         backbone=backbone.eval(),
         end_token=_end_token(folder, raw, tokenizer, special),
+        end_tokens=tuple(token for token in _named_ends(folder, raw) if 0 <= token < config.vocab),
         chat_template=_chat_template(folder, words),
         special_tokens=special,
     )
@@ -243,15 +246,19 @@ def _content(token: Any) -> str | None:
 def _end_token(folder: Path, raw: dict[str, Any], tokenizer: Any, special: dict[str, str]) -> int:
     """What ends an answer: the tokenizer's eos_token, else what generation_config.json or config.json say first."""
     known = tokenizer.token_to_id(special["eos_token"]) if "eos_token" in special else None
-    path = folder / "generation_config.json"
-    said = (_json(path) if path.is_file() else {}).get("eos_token_id") or raw.get("eos_token_id")
-    first = said[0] if isinstance(said, list) and said else said
-    end = known if known is not None else first
+    end = known if known is not None else next(iter(_named_ends(folder, raw)), None)
     if not isinstance(end, int) or not 0 <= end < int(raw["vocab_size"]):
         raise ModelError(
             f"{folder.name} does not say which token ends a text; set eos_token_id in its generation_config.json."
         )
     return end
+
+
+def _named_ends(folder: Path, raw: dict[str, Any]) -> list[int]:
+    path = folder / "generation_config.json"
+    said = (_json(path) if path.is_file() else {}).get("eos_token_id")
+    said = raw.get("eos_token_id") if said is None else said
+    return [token for token in (said if isinstance(said, list) else [said]) if isinstance(token, int)]
 
 
 def _chat_template(folder: Path, words: dict[str, Any]) -> str | None:

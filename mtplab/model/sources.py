@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import re
 from pathlib import Path
 
 import msgspec
@@ -19,6 +18,7 @@ from mtplab.model.files import (
     END_OF_TEXT_ID,
     SMOLLM2,
     TOKENIZER,
+    is_factory,
     is_folder,
     model_files,
     model_folder,
@@ -26,10 +26,10 @@ from mtplab.model.files import (
 from mtplab.model.gguf_source import load_gguf
 from mtplab.model.heads import Head, load_head
 from mtplab.model.hf_source import load_hf
+from mtplab.model.reading import Reading
 from mtplab.model.weights import load_backbone
 from mtplab.session.paths import cache_dir
 
-_FACTORY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _PROBE_TOKENS = 4
 
 
@@ -43,8 +43,21 @@ class LoadedModel(msgspec.Struct, frozen=True, kw_only=True):
     heads: dict[str, Head]
     files: dict[str, str]
     end_token: int = END_OF_TEXT_ID
+    end_tokens: tuple[int, ...] = ()
+    """All tokens that end an answer, where there are more than `end_token`."""
     chat_template: str | None = None
     special_tokens: dict[str, str] = {}
+
+    def reading(self) -> Reading:
+        """What the stages after freezing know of the model."""
+        return Reading(
+            name=self.name,
+            vocab=self.config.vocab,
+            context=self.config.context,
+            end_tokens=sorted({self.end_token, *self.end_tokens}),
+            chat_template=self.chat_template,
+            special_tokens=self.special_tokens,
+        )
 
     def chat(self, prompt: str, system: str | None = None) -> str:
         """`prompt` inside the model's own chat template; as it is where the model has none."""
@@ -59,7 +72,7 @@ def load_model(spec: str, *, from_command_line: bool = False) -> LoadedModel:
     `module:factory` is taken from the command line only, since it runs the user's own code: a session that somebody
     mailed must never do that. Raises `ModelError` with one sentence. Nothing is downloaded and nothing is unpickled.
     """
-    if _FACTORY.fullmatch(spec) and from_command_line:
+    if is_factory(spec) and from_command_line:
         return _load_factory(spec)
     folder = model_folder(spec)
     if spec == SMOLLM2:
@@ -100,6 +113,7 @@ def _load_hf(folder: Path, files: dict[str, str]) -> LoadedModel:
         heads=_heads(folder, source.backbone),
         files=files,
         end_token=source.end_token,
+        end_tokens=source.end_tokens,
         chat_template=source.chat_template,
         special_tokens=source.special_tokens,
     )
@@ -125,7 +139,7 @@ def _load_factory(spec: str) -> LoadedModel:
             "mtplab.model.sources."
         )
     _require_contract(spec, made.backbone)
-    return made
+    return msgspec.structs.replace(made, files=model_files(spec))
 
 
 @torch.no_grad()

@@ -18,8 +18,8 @@ import numpy as np
 from mtplab.litert.evaluate import HeadEvaluator, Judged, SteppedHead, TextHead, judge
 from mtplab.litert.runtime import LiteRtBackbone, LiteRtHead
 from mtplab.measure.exactness import NEAR_TIE
-from mtplab.model.files import END_OF_TEXT_ID
 from mtplab.model.loops import ends_in_loop
+from mtplab.model.reading import Reading
 from mtplab.pipeline.job import Emitter, Job
 from mtplab.pipeline.stages.loading import Text, read_texts
 from mtplab.speculation.acceptance import (
@@ -51,13 +51,17 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 def limits_for(job: Job, gamma: int) -> Limits:
     """The limits under which every pair is judged."""
-    return Limits(gamma=gamma, output_tokens=OUTPUT_TOKENS, stop=frozenset([END_OF_TEXT_ID]))
+    return Limits(gamma=gamma, output_tokens=OUTPUT_TOKENS, stop=frozenset(_reading(job).end_tokens))
 
 
 def judged_texts(job: Job, prompts: Mapping[str, str], context: int, gamma: int) -> list[Text]:
     """The prompts that leave room for at least one round in a context."""
-    texts = read_texts(prompts["path"], job.input("tokenizer.json"), context)
+    texts = read_texts(prompts["path"], job.input("tokenizer.json"), context, _reading(job))
     return [text for text in texts if text.split + gamma + 1 < context]
+
+
+def _reading(job: Job) -> Reading:
+    return Reading.load(job.input("model.json"))
 
 
 class Graphs(msgspec.Struct, frozen=True, kw_only=True):

@@ -60,7 +60,7 @@ def run_worker(job: Job, on_event: OnEvent, cancel: threading.Event, command: li
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=job.workdir,
-        env={**os.environ, **_QUIET},
+        env={**os.environ, **_QUIET, **_module_path()},
         start_new_session=True,
     )
     try:
@@ -71,6 +71,12 @@ def run_worker(job: Job, on_event: OnEvent, cancel: threading.Event, command: li
         # The reading threads close what they read: a helper that left the group may hold it open for long.
         if process.stdin is not None:
             _close(process.stdin)
+
+
+def _module_path() -> dict[str, str]:
+    """PYTHONPATH without relative entries, which would mean something else in the worker's folder."""
+    given = os.environ.get("PYTHONPATH")
+    return {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, given.split(os.pathsep)))} if given else {}
 
 
 def _supervise(process: subprocess.Popen[bytes], job: Job, on_event: OnEvent, cancel: threading.Event) -> Ended:

@@ -17,6 +17,7 @@ from mtplab.model.files import model_files, without_heads
 from mtplab.model.prompts import SHIPPED, load_prompts
 from mtplab.pipeline import fingerprint
 from mtplab.pipeline.cache import ArtefactRef, Finished, Store, file_sha256, stage_key
+from mtplab.pipeline.choices import Choice
 from mtplab.pipeline.errors import PipelineError
 from mtplab.pipeline.job import Job
 from mtplab.pipeline.process import run_worker
@@ -33,7 +34,7 @@ class RunParameters(msgspec.Struct, frozen=True, kw_only=True):
     """What a pipeline run is about; each stage sees only the part that it depends on."""
 
     model: str = "tiny"
-    head: str = "token_conditioned"
+    head: Choice = "token_conditioned"
     gamma: int = 3
     """The draft length that is measured unless another is asked for."""
     gammas: tuple[int, ...] = LADDER
@@ -143,6 +144,7 @@ _JUDGED = {
     **_NAMES,
     "evaluation_modules.json": ("export", "evaluation_modules.json"),
     "tokenizer.json": ("freeze", "tokenizer.json"),
+    "model.json": ("freeze", "model.json"),
 }
 
 HOST_STAGES: tuple[HostStage, ...] = (
@@ -250,7 +252,7 @@ def params_for(name: str, run: RunParameters) -> dict[str, Any]:
         "model": lambda: run.model,
         "model_files": lambda: model_files(run.model),
         "backbone_files": lambda: without_heads(model_files(run.model)),
-        "head": lambda: run.head,
+        "head": lambda: msgspec.to_builtins(run.head),
         "gamma": lambda: run.gamma,
         "gammas": lambda: list(run.ladder),
         "recipes": lambda: msgspec.to_builtins(chosen_recipes(run)),
@@ -338,7 +340,7 @@ def key_of(name: str, params: Mapping[str, Any], inputs: Mapping[str, str]) -> s
 
 
 def _without_path(value: Any) -> Any:
-    return {k: v for k, v in value.items() if k != "path"} if isinstance(value, dict) else value
+    return {k: _without_path(v) for k, v in value.items() if k != "path"} if isinstance(value, dict) else value
 
 
 def run_host_stage(

@@ -49,6 +49,8 @@ class Prompt(msgspec.Struct, frozen=True, rename={"klass": "class"}):
     klass: str = "unknown"
     text: str | None = None
     tokens: list[int] | None = None
+    templated: bool = False
+    """The text carries the model's chat template, special tokens and all: the tokenizer adds none."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -244,7 +246,8 @@ class _Session:
     def _one(self, prompt: Prompt, *, warmup: bool) -> None:
         self.backbone.reset()
         began = time.monotonic_ns()  # TTFT counts from the request, so tokenisation is inside
-        tokens = prompt.tokens or self.tokenizer.encode(prompt.text).ids
+        adds = not prompt.templated
+        tokens = prompt.tokens or self.tokenizer.encode(prompt.text, add_special_tokens=adds).ids
         fields = {"prompt": prompt.id, "class": prompt.klass, "input_tokens": len(tokens), "warmup": warmup}
         if self.options.flush == "line":
             self.writer.write("begin", began, **fields)

@@ -38,7 +38,7 @@ class PreparedHost:
 
     def __call__(self, name: str, *_rest: Any, **_more: Any) -> StageResult:
         asked_for = [source for stage in HOST_STAGES for source in stage.takes.values()]
-        asked_for += [("freeze", "tokenizer.json"), *self._real]
+        asked_for += [("freeze", "tokenizer.json"), ("freeze", "prompts.jsonl"), *self._real]
         files = [file for stage, file in asked_for if stage == name]
         artefacts = {file: self._real.get((name, file), self._other) for file in files}
         return StageResult(
@@ -49,6 +49,7 @@ class PreparedHost:
     def _figures(name: str) -> dict[str, Any]:
         row = {"name": f"{SIGNATURE}_x", "shape": [1, 16], "artefact": "input-x"}
         return {
+            "freeze": {"end_tokens": [0]},
             "export": {"head_signatures": [SIGNATURE], "backbone_signatures": []},
             "acceptance": {"bench_inputs": {f"head/{SIGNATURE}": [row]}},
         }.get(name, {})

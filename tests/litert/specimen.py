@@ -29,6 +29,7 @@ class Specimen:
     zero_copy_head: Path
     evaluation: Path
     tokenizer: Path
+    reading: Path
     prompts: Path
 
 
@@ -73,6 +74,7 @@ def specimen() -> Specimen:
         zero_copy_head=export_head(zero_copy_head, folder / "zero_copy_head.tflite"),
         evaluation=export_evaluation(head, folder / "evaluation.tflite", positions=16),
         tokenizer=_tokenizer(folder / "tokenizer.json"),
+        reading=_reading(folder / "model.json"),
         prompts=_prompts(folder / "prompts.jsonl"),
     )
 
@@ -144,6 +146,11 @@ def _tokenizer(path: Path) -> Path:
     tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     tokenizer.decoder = decoders.Fuse()
     tokenizer.save(str(path))
+    return path
+
+
+def _reading(path: Path) -> Path:
+    path.write_text(json.dumps({"name": "small", "vocab": 160, "context": 100, "end_tokens": [0]}))
     return path
 
 

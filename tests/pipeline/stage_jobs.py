@@ -31,7 +31,7 @@ def judged_job(small: Any, folder: Path, stage: str, params: dict[str, Any]) -> 
     from mtplab.litert.export import module_names
 
     folder.mkdir(exist_ok=True)
-    inputs = {"tokenizer__json": small.tokenizer}
+    inputs = {"tokenizer__json": small.tokenizer, "model__json": small.reading}
     for graph, module, path in (
         ("backbone", small.torch_backbone, small.backbone),
         ("head", small.torch_head, small.head),

@@ -39,6 +39,7 @@ def accept(
         float_evaluation__tflite=small.evaluation,
         evaluation_modules__json=folder / "evaluation_modules.json",
         tokenizer__json=small.tokenizer,
+        model__json=small.reading,
     )
     return acceptance.run(job, quiet())
 

@@ -37,6 +37,7 @@ class Bench:
             token_runner="runner", options=options,
             pushed=dict.fromkeys(("backbone", "head", "tokenizer", "prompts"), "x"),
             policy=policy, configurations=plan(policy, 3, **planned), essential=frozenset((PLAIN, DEPLOYED)),
+            figures={"freeze": {"end_tokens": [0]}},
         )  # fmt: skip
 
     def run(self) -> Any:

@@ -126,7 +126,10 @@ def aligning(small: Any, prompt_file: dict[str, str], monkeypatch: pytest.Monkey
     from mtplab.pipeline.stages import align
 
     model = SimpleNamespace(
-        backbone=small.torch_backbone, config=small.torch_backbone.config, tokenizer_path=small.tokenizer
+        backbone=small.torch_backbone,
+        config=small.torch_backbone.config,
+        tokenizer_path=small.tokenizer,
+        reading=lambda: None,
     )
     monkeypatch.setattr(align, "load_frozen", lambda *args: (model, small.torch_head))
 

@@ -30,7 +30,8 @@ def run(job: Job, emit: Emitter) -> Output:
     use_one_thread()
     emit.progress(0, 3, "graphs", "reading the model")
     model, head = load_frozen(settings, job)
-    texts = read_texts(settings.acceptance_prompts["path"], model.tokenizer_path, min(LONGEST, model.config.context))
+    longest = min(LONGEST, model.config.context)
+    texts = read_texts(settings.acceptance_prompts["path"], model.tokenizer_path, longest, model.reading())
     # Evenly from the whole set, so that every class of prompt is in it.
     chosen = texts[:: max(1, len(texts) // SEQUENCES)]
     sequences = [text.tokens for text in chosen]

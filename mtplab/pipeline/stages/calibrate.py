@@ -16,7 +16,7 @@ from mtplab.calibration.sources import read_logs
 from mtplab.litert.calibrate import GRAPHS, PLAIN_STEPS, Collected, Widening, collect
 from mtplab.litert.statistics import sha256_of, signatures_of
 from mtplab.pipeline.job import Emitter, Job, Output
-from mtplab.pipeline.stages.loading import require_files, use_one_thread
+from mtplab.pipeline.stages.loading import load_chosen, require_files, use_one_thread
 from mtplab.session.paths import cache_dir
 
 if TYPE_CHECKING:
@@ -85,10 +85,8 @@ def _calibration_set(settings: Settings, job: Job, backbone: Path, emit: Emitter
         found = load_set(path)
         require_tokenizer(found, settings.model, hashlib.sha256(tokenizer.read_bytes()).hexdigest(), vocab)
         return found
-    from mtplab.model.sources import load_model
-
     use_one_thread()
-    model = load_model(settings.model)
+    model = load_chosen(settings.model)
     require_files(model.name, model.files, settings.model_files)
     plan = Plan(longest=longest(signatures_of(backbone)), size=SHIPPED_SIZE, no_system=True)
 

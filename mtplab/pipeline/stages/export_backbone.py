@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from mtplab.litert.export import PREFILL_SIZES, export_backbone, module_names, signature_names
+from mtplab.litert.export import export_backbone, module_names, prefill_sizes_for, signature_names
+from mtplab.model.memory import require_export_memory
 from mtplab.pipeline.job import Emitter, Job, Output
 from mtplab.pipeline.stages.loading import load_frozen_backbone, use_one_thread
 
@@ -27,13 +28,13 @@ def run(job: Job, emit: Emitter) -> Output:
     def progress(done: int, total: int, note: str) -> None:
         emit.progress(done, total, "", f"backbone: {note}")
 
-    path = export_backbone(
-        model.backbone, job.output("backbone.tflite"), settings.gammas, PREFILL_SIZES, progress
-    )
+    require_export_memory(model.name, model.config)
+    sizes = prefill_sizes_for(model.config.context)
+    path = export_backbone(model.backbone, job.output("backbone.tflite"), settings.gammas, sizes, progress)
     names = module_names(model.backbone, path)
     job.output("backbone_modules.json").write_bytes(msgspec.json.encode(names))
     verifies = signature_names(settings.gammas)["backbone"]
-    signatures = [*(f"prefill_{size}" for size in PREFILL_SIZES), "decode", *verifies]
+    signatures = [*(f"prefill_{size}" for size in sizes), "decode", *verifies]
     size = path.stat().st_size
     figures = {
         "backbone_bytes": size,

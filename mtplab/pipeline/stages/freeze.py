@@ -10,13 +10,15 @@ import msgspec
 
 from mtplab.model.freeze import freeze
 from mtplab.model.heads import at_gamma, head_cost
-from mtplab.model.sources import load_model
-from mtplab.pipeline.job import Emitter, Job, Output
+from mtplab.model.prompts import load_prompts
+from mtplab.model.reading import Reading
+from mtplab.pipeline.job import Emitter, Job, Output, StageFailed
 from mtplab.pipeline.stages.loading import (
     FrozenBackbone,
     FrozenHead,
     ModelSettings,
     choose_head,
+    load_chosen,
     require_files,
     use_one_thread,
 )
@@ -32,11 +34,11 @@ class Settings(ModelSettings, frozen=True):
 
 
 def run(job: Job, emit: Emitter) -> Output:
-    """Artefacts: freeze.json, backbone.json, head.json, tokenizer.json, prompts.jsonl."""
+    """Artefacts: freeze.json, backbone.json, head.json, model.json, tokenizer.json, prompts.jsonl."""
     settings = job.settings(Settings)
     use_one_thread()
     emit.progress(0, 3, "steps", "reading the model")
-    model = load_model(settings.model)
+    model = load_chosen(settings.model)
     require_files(model.name, model.files, settings.model_files)
     trained = choose_head(model, settings.head)
     head = at_gamma(trained, settings.gamma)
@@ -48,7 +50,10 @@ def run(job: Job, emit: Emitter) -> Output:
     _write(job.output("backbone.json"), FrozenBackbone(backbone_sha256=record.backbone_sha256))
     _write(job.output("head.json"), FrozenHead(head_sha256=record.head_sha256, head_kind=record.head_kind))
     shutil.copyfile(model.tokenizer_path, job.output("tokenizer.json"))
-    shutil.copyfile(settings.prompts["path"], job.output("prompts.jsonl"))
+    reading = model.reading()
+    _require_tokenizer(reading, model.tokenizer_path)
+    _write(job.output("model.json"), reading)
+    _write_prompts(job.output("prompts.jsonl"), settings.prompts["path"], reading)
     figures = {
         "freeze_sha256": record.sha256,
         "policy_sha256": record.policy_sha256,
@@ -60,18 +65,50 @@ def run(job: Job, emit: Emitter) -> Output:
         "head_own_share": cost.own_share,
         "head_bytes_read_per_round": cost.bytes_read_per_round,
         "proofs": record.proofs,
+        "end_tokens": reading.end_tokens,
+        "context": reading.context,
+        "chat_template": reading.chat_template is not None,
         "warning": cost.warning,
     }
     emit.progress(3, 3, "steps", "frozen")
     return Output(
         figures=figures,
-        artefacts=("freeze.json", "backbone.json", "head.json", "tokenizer.json", "prompts.jsonl"),
+        artefacts=("freeze.json", "backbone.json", "head.json", "model.json", "tokenizer.json", "prompts.jsonl"),
         records={"freeze": record.to_dict()},
         summary=(
             f"{record.backbone_parameters / 1e6:.2f} M parameters and a {record.head_kind} head "
             f"(γ = {record.gamma}, {cost.own_share:.1%} of the backbone) are still"
         ),
     )
+
+
+def _require_tokenizer(reading: Reading, path: Path) -> None:
+    """Fail where the tokenizer makes tokens that the model does not have: it is another model's."""
+    from tokenizers import Tokenizer
+
+    try:
+        highest = max(Tokenizer.from_file(str(path)).get_vocab(with_added_tokens=True).values(), default=-1)
+    except Exception as error:  # tokenizers raises nothing narrower
+        raise StageFailed(f"The tokenizer of {reading.name} cannot be read ({error}); save it again.") from error
+    if not 0 <= highest < reading.vocab:
+        raise StageFailed(
+            f"The tokenizer has ids up to {highest} but {reading.name} has {reading.vocab} tokens, so it belongs to "
+            "another model; give the tokenizer.json that belongs to the weights."
+        )
+
+
+def _write_prompts(path: Path, prompt_file: str, reading: Reading) -> None:
+    """The prompts as the model is given them: a program on a phone knows no chat template."""
+    rows = [
+        {
+            "id": prompt.id,
+            "class": prompt.prompt_class,
+            "text": reading.text_of(prompt),
+            **({"templated": True} if reading.templates(prompt) else {}),
+        }
+        for prompt in load_prompts(prompt_file).prompts
+    ]
+    path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
 
 
 def _write(path: Path, value: Any) -> None:

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mtplab.model.prompts import Prompt, load_prompts
+from mtplab.model.reading import Reading
+from mtplab.pipeline.cache import file_sha256
+from mtplab.pipeline.choices import Choice, HeadFile
 from mtplab.pipeline.job import Job, StageFailed
 
 if TYPE_CHECKING:
@@ -34,7 +37,7 @@ class ModelSettings(msgspec.Struct, frozen=True):
 
     model: str
     model_files: dict[str, str]
-    head: str
+    head: Choice
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -58,34 +61,54 @@ def require_files(name: str, found: Mapping[str, str], expected: Mapping[str, st
         raise StageFailed(f"The files of the model {name} changed while the pipeline ran; start the run again.")
 
 
-def choose_head(model: LoadedModel, kind: str) -> Head:
-    """The model's head of that family."""
-    if kind not in model.heads:
+def load_chosen(spec: str) -> LoadedModel:
+    """The model of a run. A `module:factory` is among them: the engine took it from the command line only."""
+    from mtplab.model.sources import load_model
+
+    return load_model(spec, from_command_line=True)
+
+
+def choose_head(model: LoadedModel, choice: Choice) -> Head:
+    """The model's head of that family, or the head in a file; refused with a sentence where it does not fit."""
+    if isinstance(choice, HeadFile):
+        return _head_of_file(model, choice)
+    if choice not in model.heads:
         raise StageFailed(
-            f"The model {model.name} has no {kind} head; choose one of {', '.join(model.heads) or 'none'}."
+            f"The model {model.name} has no {choice} head; choose one of {', '.join(model.heads) or 'none'}, "
+            "or give a head's file with --head FILE."
         )
-    return model.heads[kind]
+    return model.heads[choice]
+
+
+def _head_of_file(model: LoadedModel, choice: HeadFile) -> Head:
+    from mtplab.model.head_map import load_mapped_head, read_map
+    from mtplab.model.heads import load_head
+
+    for named in filter(None, (choice.file, choice.map)):
+        if file_sha256(Path(named.path)) != named.sha256:
+            name = Path(named.path).name
+            raise StageFailed(f"The file {name} changed while the pipeline ran; start the run again.")
+    path = Path(choice.file.path)
+    if choice.map is None:
+        return load_head(path, model.backbone)
+    return load_mapped_head(path, read_map(Path(choice.map.path)), model.backbone)
 
 
 def load_frozen(settings: ModelSettings, job: Job) -> tuple[LoadedModel, Head]:
     """Load the model again; backbone.json and head.json prove by hash that both are the frozen ones."""
-    from mtplab.model.sources import load_model
-
-    loaded = load_model(settings.model)
+    loaded = load_chosen(settings.model)
     require_files(loaded.name, loaded.files, settings.model_files)
     head = choose_head(loaded, settings.head)
     _require_frozen(loaded, job)
     frozen = msgspec.json.decode(job.input("head.json").read_bytes(), type=FrozenHead)
-    _require_still(settings.model, head, frozen.head_sha256)
+    _require_still(f"the head of {loaded.name}", head, frozen.head_sha256)
     return loaded, head
 
 
 def load_frozen_backbone(spec: str, files: Mapping[str, str], job: Job) -> LoadedModel:
     """Like `load_frozen`, whatever the heads beside the backbone are."""
     from mtplab.model.files import without_heads
-    from mtplab.model.sources import load_model
-
-    loaded = load_model(spec)
+    loaded = load_chosen(spec)
     require_files(loaded.name, without_heads(loaded.files), files)
     _require_frozen(loaded, job)
     return loaded
@@ -108,15 +131,20 @@ def _require_still(name: str, module: Any, sha256: str) -> None:
         )
 
 
-def read_texts(prompt_file: str, tokenizer: Path, longest: int) -> list[Text]:
-    """Prompts with continuations as tokens, cut to `longest`; prompts without one stand alone."""
+def read_texts(prompt_file: str, tokenizer: Path, longest: int, reading: Reading | None = None) -> list[Text]:
+    """Prompts with continuations as tokens, cut to `longest`; prompts without one stand alone.
+
+    `reading` puts the model's chat template around them.
+    """
     from tokenizers import Tokenizer
 
     encoder = Tokenizer.from_file(str(tokenizer))
     texts = []
     for prompt in load_prompts(prompt_file).prompts:
-        alone = encoder.encode(prompt.text).ids
-        whole = encoder.encode(prompt.text + (prompt.continuation or "")).ids
+        text = prompt.text if reading is None else reading.text_of(prompt)
+        adds = reading is None or not reading.templates(prompt)
+        alone = encoder.encode(text, add_special_tokens=adds).ids
+        whole = encoder.encode(text + (prompt.continuation or ""), add_special_tokens=adds).ids
         # A word across the border may be cut differently; the continuation begins where both still agree.
         split = next((i for i, (a, b) in enumerate(zip(alone, whole, strict=False)) if a != b), len(alone))
         texts.append(Text(prompt, whole[:longest], min(split, longest)))

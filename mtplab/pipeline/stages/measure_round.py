@@ -14,7 +14,6 @@ from mtplab.device.link import Stream
 from mtplab.device.tools import Requested, TokenRunnerOptions, token_runner_command
 from mtplab.measure.protocol import ProtocolReader, ProtocolRun
 from mtplab.measure.rounds import HeatSample, Slot
-from mtplab.model.files import END_OF_TEXT_ID
 from mtplab.pipeline.cooldown import CoolDown
 from mtplab.pipeline.device_stage import DeviceContext, StageCancelled, StageFailed
 from mtplab.session import events as ev
@@ -108,7 +107,7 @@ def _command(
             max_tokens=policy.output_limit,
             threads=configuration.threads,
             core_mask=configuration.core_mask,
-            stop_ids=(END_OF_TEXT_ID,),
+            stop_ids=tuple(context.figures["freeze"]["end_tokens"]),
             run=f"{slot.configuration}-{slot.index}",
             classes=tuple(context.classes),
             draft_length=configuration.draft_length,

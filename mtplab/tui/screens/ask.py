@@ -71,8 +71,8 @@ def run_screen(recipes: tuple[str, ...]) -> AskScreen:
     return AskScreen(
         "Run the pipeline",
         (
-            Field("model", "model: tiny (shipped)", defaults.model),
-            Field("head", "draft head: token_conditioned or recurrent_residual", defaults.head),
+            Field("model", "model: tiny, smollm2, or the folder of a checkpoint", defaults.model),
+            Field("head", "draft head: a family or a file; empty for the model's own", ""),
             Field("recipe", f"recipe: {', '.join(recipes)}" if recipes else "recipe", defaults.recipe),
             Field("rounds", "rounds of each configuration (at least 5)", str(defaults.rounds)),
             Field("cooldown_timeout_s", "cool-down: longest wait in all (s)", f"{defaults.cooldown_timeout_s:g}"),
