@@ -96,7 +96,8 @@ class FakeEngine:
             heat=lambda: ev.Heat(t=1e18, skin_c=30.0, status=0), throttled_since=lambda t: False, simulated=True,
             token_runner="runner", options=options, policy=policy, configurations=plan.configurations,
             pushed=dict.fromkeys(("backbone", "head", "tokenizer", "prompts"), "x"), classes=plan.classes,
-            earlier=plan.earlier({"quantise/head.tflite": self.phone.sha256}), figures={"freeze": {"end_tokens": [0]}},
+            earlier=plan.earlier({"quantise/head.tflite": self.phone.sha256}),
+            figures={"freeze": {"end_tokens": [0]}},
         )  # fmt: skip
         outcome, reason = "done", None
         try:
