@@ -126,7 +126,7 @@ def counted(full: int, none: int) -> Any:
 
 def test_a_lost_alpha_fails_the_stage_with_its_interval() -> None:
     from mtplab.litert.recipes import recipe_named
-    from mtplab.pipeline.stages.acceptance import Settings, verdict
+    from mtplab.pipeline.stages.acceptance import Settings, loss, lost, verdict
     from mtplab.speculation.paired import delta_alpha
 
     good, bad = counted(20, 10), counted(10, 20)
@@ -134,12 +134,13 @@ def test_a_lost_alpha_fails_the_stage_with_its_interval() -> None:
     exact = {"prompts": 12, "equal": 12, "different_at_small_margin": 0, "different": 0}
     worse = delta_alpha([(good, bad, good, bad)] * 12)
     assert worse.value is not None and worse.value < -0.02
-    assert "lift" in str(verdict(settings, worse, exact))
+    assert lost(settings, worse) and verdict(settings, worse, exact) is None
+    assert "may cost 0.189 of α" in loss(settings, worse) and "0.020 allowed" in loss(settings, worse)
     same = delta_alpha([(good, good, good, good)] * 12)
-    assert verdict(settings, same, exact) is None
-    assert verdict(settings, delta_alpha([(bad, good, bad, good)] * 12), exact) is None
+    better = delta_alpha([(bad, good, bad, good)] * 12)
+    assert not lost(settings, same) and not lost(settings, better) and verdict(settings, better, exact) is None
     assert "other tokens" in str(verdict(settings, same, {**exact, "different": 1}))
-    assert "unknown" in str(verdict(settings, delta_alpha([]), exact))
+    assert "unknown" in str(verdict(settings, delta_alpha([]), exact)) and not lost(settings, delta_alpha([]))
 
 
 def test_a_pair_that_is_only_better_on_its_own_text_did_not_change() -> None:
