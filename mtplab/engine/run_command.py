@@ -105,7 +105,7 @@ class Narrator:
 @click.option("--head-recipe", default=None, metavar="NAME|FILE.toml[:NAME]",
               help="The head's own; default: what the recipe says for a head, else the same.")  # fmt: skip
 @click.option("--calibration", default=None, metavar="FILE",
-              help="Calibrate with this set (see `mtplab calibrate`), or with a log in JSON Lines.")  # fmt: skip
+              help="Calibrate with this set (see `mtplab calibrate`), or a log with its system prompts.")  # fmt: skip
 @click.option("--recipes", metavar="NAME,…",
               help="Set these backbone recipes beside each other: size, acceptance, time on this host.")  # fmt: skip
 @click.option("--head-recipes", metavar="NAME,…",

@@ -88,7 +88,9 @@ def _calibration_set(settings: Settings, job: Job, backbone: Path, emit: Emitter
     use_one_thread()
     model = load_chosen(settings.model)
     require_files(model.name, model.files, settings.model_files)
-    plan = Plan(longest=longest(signatures_of(backbone)), size=SHIPPED_SIZE, no_system=True)
+    # The shipped log has none; a log of the user's must carry production's, or be built into a set that declares it.
+    no_system = settings.calibration["name"] == SHIPPED_LOG
+    plan = Plan(longest=longest(signatures_of(backbone)), size=SHIPPED_SIZE, no_system=no_system)
 
     def progress(done: int, total: int, note: str) -> None:
         emit.progress(0, 1, "", f"{note}: {done} of {total}")
