@@ -274,3 +274,48 @@ def test_an_input_that_left_the_cache_is_named(tmp_path: Path) -> None:
     inputs = {"backbone.tflite": "0" * 64}
     with pytest.raises(PipelineError, match=r"input backbone\.tflite is no longer in the cache"):
         run_host_stage("quantise", {}, inputs, store, lambda event: None, threading.Event())
+
+
+def test_a_part_that_is_killed_leaves_the_parts_before_it_and_the_next_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mtplab.pipeline import stage
+    from mtplab.pipeline.process import Ended
+
+    ran: list[str] = []
+    alive = {"export_head": True, "export_evaluation": True, "export_backbone": False}
+
+    def worker(job: Any, on_event: Any, cancel: Any) -> Ended:
+        ran.append(job.stage)
+        file = f"{job.stage}.tflite"
+        job.output(file).write_text("half" if not alive[job.stage] else "whole")
+        on_event({"e": "progress", "done": 1, "total": 2})
+        if not alive[job.stage]:
+            return Ended("failed", {}, "The worker was killed by SIGKILL; run the stage again.")
+        return Ended("done", {"figures": {job.stage: 1}, "artefacts": [file], "records": {}, "summary": job.stage})
+
+    monkeypatch.setattr(stage, "run_worker", worker)
+    monkeypatch.setattr(stage, "model_files", lambda spec: {"backbone.safetensors": "00"})
+    store, told = Store(tmp_path / "cache"), list[float]()
+    (tmp_path / "json").write_text("{}")
+    sha256 = store.put(tmp_path / "json").sha256
+    params = params_for("export", RunParameters())
+
+    def go() -> StageResult:
+        inputs = {"backbone.json": sha256, "head.json": sha256}
+        return run_host_stage(
+            "export", params, inputs, store, lambda event: told.append(event["done"]), threading.Event()
+        )
+
+    killed = go()
+    assert killed.status == "failed" and "SIGKILL" in str(killed.reason)
+    assert "export_backbone.tflite" not in killed.artefacts
+    assert list((store.root / "scratch").iterdir()) == [], "no half artefact stays behind"
+    assert 0 < told[0] < told[-1] < 1, "progress is that of the whole stage"
+    ran.clear()
+    alive["export_backbone"] = True
+    mended = go()
+    assert (mended.status, ran) == ("done", ["export_backbone"])
+    assert store.path(mended.artefacts["export_backbone.tflite"].sha256).read_text() == "whole"
+    assert set(mended.artefacts) == {f"{part}.tflite" for part in alive}
+    assert go().status == "cached" and ran == ["export_backbone"]
