@@ -26,7 +26,7 @@ from mtplab.speculation.speedup import Cost
 )
 @click.argument("session")
 @click.option("--policy", type=click.Choice(POLICIES), default="tiers", show_default=True)
-@click.option("--gammas", metavar="G,…", help="Draft lengths to choose among [1 to the recorded one].")
+@click.option("--gammas", metavar="G,…", help="Draft lengths to choose among [the exported ones].")
 @click.option("--draft-cost", type=float, help="Cost c of a draft step [the session's].")
 @click.option("--verify-cost", metavar="R", help="Cost r, or measured points 2:1.5,4:1.6 [the session's, for all].")
 @click.option("--carry", is_flag=True, help="Let the policy go on from prompt to prompt; a run begins it anew.")
@@ -41,7 +41,7 @@ def adapt_command(
     """
     try:
         recorded, prompts = recorded_prompts(session)
-        lengths = exported_lengths(gammas) or list(range(1, recorded.counts.gamma + 1))
+        lengths = exported_lengths(gammas) or _lengths(recorded)
         cost, notes = _cost(recorded, lengths, draft_cost, verify_cost)
         costs = round_costs(cost, lengths)
         rows = compare(
@@ -63,13 +63,20 @@ def adapt_command(
         click.echo(f"note: {note}")
 
 
+def _lengths(recorded: Recorded) -> list[int]:
+    """The exported lengths that the recorded rounds say something of; of a single one all up to it, as a question."""
+    exported = [g for g in recorded.exported if g <= recorded.counts.gamma]
+    return exported if len(exported) > 1 else list(range(1, recorded.counts.gamma + 1))
+
+
 def _cost(
     recorded: Recorded, lengths: list[int], draft_cost: float | None, verify_cost: str | None
 ) -> tuple[Cost, list[str]]:
     """What a round costs: as given, else as the session measured it at every length, else at its only one."""
     given, notes = verify_points(verify_cost), [CAVEAT]
     known = measured_cost(recorded.points, recorded.threads, max(lengths))
-    if given is None and draft_cost is None and known is not None and known[0].covers(min(lengths)):
+    several = known is not None and not isinstance(known[0].verify, float) and known[0].covers(min(lengths))
+    if given is None and draft_cost is None and known is not None and several:
         return known[0], [*notes, *known[1]]
     points = given
     if points is None:

@@ -168,3 +168,45 @@ def test_what_a_session_cannot_say_is_one_sentence(options: list[str], says: str
     result = CliRunner().invoke(adapt_command, [str(DEMO), *options])
     assert result.exit_code == 1 and says in result.output
     assert len(result.output.strip().splitlines()) == 1
+
+
+def test_a_policy_may_begin_anew_with_every_prompt_as_it_does_in_a_run():
+    # The first prompt accepts nothing, the second everything: what is carried over costs the second one its start.
+    prompts = [RecordedPrompt("a", "k", 3, (0,) * 30), RecordedPrompt("b", "k", 3, (3,) * 4)]
+    cost = Cost(0.05, 1.4)
+
+    def make():
+        return make_policy("adaptive:tiers", (1, 2, 3), round_costs(cost, (1, 2, 3)))
+
+    [carried, *_] = compare(prompts, make, cost, (1, 2, 3), carried=True)
+    [anew, *_] = compare(prompts, make, cost, (1, 2, 3), carried=False)
+    assert anew.adaptive_speedup > carried.adaptive_speedup
+
+
+def test_what_a_policy_really_gained_stands_beside_what_its_rounds_predict(tmp_path: Path) -> None:
+    def rounds(gamma: int, accepts: list[int]) -> list[dict[str, object]]:
+        prompts = [{"prompt": f"p{i}", "class": "code", "gamma": gamma, "accepts": accepts} for i in range(3)]
+        return [{"prompts": prompts}]
+
+    configurations = [
+        {"name": "mtp-on", "figures": {}, "rounds": rounds(1, [1, 0, 1])},
+        {"name": "gamma-3", "figures": {}, "rounds": rounds(3, [3, 1, 0, 2])},
+    ]
+    gain = {"policy": "adaptive:tiers", "class": "code", "gain": {"value": 1.04, "low": 0.98, "high": 1.1, "n": 3}}
+    points = [
+        {"gamma": g, "threads": 2, "draft_round_cost": 0.05 * g, "verify_cost": 1.2 + 0.1 * g, "overhead": 0.0}
+        for g in (1, 3)
+    ]
+    head = {"format": "mtplab-session", "schema": 1, "session": "s", "created_utc": "2026-01-01T00:00:00+00:00"}
+    document = {
+        **head, "configurations": configurations, "adaptive": [gain], "policy": {"threads": 2},
+        "predicted": {"points": points},
+    }  # fmt: skip
+    (tmp_path / "session.json").write_text(json.dumps(document))
+    told = json.loads(CliRunner().invoke(adapt_command, [str(tmp_path), "--json"]).output)
+    assert told["gammas"] == [1, 3] and told["rows"][0]["measured"]["value"] == 1.04
+    assert not any("One verify cost" in note for note in told["notes"])
+    text = CliRunner().invoke(adapt_command, [str(tmp_path)]).output
+    assert "gain as it ran" in text and "1.04× [0.98, 1.10]" in text
+    other = CliRunner().invoke(adapt_command, [str(tmp_path), "--policy", "additive"]).output
+    assert "gain as it ran" not in other
