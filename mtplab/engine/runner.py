@@ -130,9 +130,14 @@ def check_run(options: RunOptions, *, from_command_line: bool = False) -> tuple[
 
 
 def _told(parameters: RunParameters) -> str:
-    """The recipes as the identity says them."""
-    backbone, head = (chosen_recipes(parameters)[graph].label for graph in ("backbone", "head"))
-    return f"{backbone} (backbone and head)" if backbone == head else f"{backbone} (backbone), {head} (head)"
+    """The recipes as the identity says them; with the set that gave ranges, since another one gives another file."""
+    recipes = chosen_recipes(parameters)
+    backbone, head = recipes["backbone"].label, recipes["head"].label
+    told = f"{backbone} (backbone and head)" if backbone == head else f"{backbone} (backbone), {head} (head)"
+    if not any(recipe.needs_calibration for recipe in recipes.values()):
+        return told
+    by = params_for(CALIBRATE, parameters)
+    return f"{told}, ranges {by['calibration_ranges']} of {by['calibration']['sha256'][:8]}"
 
 
 class PipelineRun:
