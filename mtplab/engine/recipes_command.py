@@ -142,10 +142,12 @@ def weight_map(graph: Path, recipe: Recipe, modules: dict[str, str]) -> list[dic
 def _exported(model: str, head: str) -> dict[str, Path]:
     """The float graphs of a model, out of the stage cache or exported into it."""
     from mtplab.pipeline.cache import Store
+    from mtplab.pipeline.headless import as_named
     from mtplab.pipeline.stage import RunParameters, StageResult, inputs_for, params_for, run_host_stage
     from mtplab.session import paths
 
-    run, store = RunParameters(model=model, head=head), Store(paths.cache_dir() / "stages")
+    run = as_named(RunParameters(model=model, head=head))
+    store = Store(paths.cache_dir() / "stages")
     results: dict[str, StageResult] = {}
     for name in ("freeze", "export"):
         click.echo(f"{name} …", err=True)

@@ -127,6 +127,7 @@ def _build(logs: tuple[Path, ...], out: Path, given: dict[str, Any]) -> Calibrat
 
 def _stages(out: Path, given: dict[str, Any]) -> StageResult:
     """Calibrate, and before that whatever it needs and is not cached; the result of the last stage that ran."""
+    from mtplab.model.errors import ModelError
     from mtplab.pipeline.cache import Store
     from mtplab.pipeline.errors import PipelineError
     from mtplab.session.paths import cache_dir
@@ -145,6 +146,6 @@ def _stages(out: Path, given: dict[str, Any]) -> StageResult:
         if last.status in ("done", "cached"):
             for file in FILES:
                 shutil.copyfile(store.path(last.artefacts[file].sha256), out / file)
-    except PipelineError as error:
+    except (ModelError, PipelineError) as error:
         raise _Refused(str(error), _EXIT_FAILED) from None
     return last

@@ -10,14 +10,21 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
+import msgspec
 
+from mtplab.model.files import is_factory
 from mtplab.pipeline.cache import Store
+from mtplab.pipeline.choices import choose, choose_model
 from mtplab.pipeline.stage import RunParameters, StageResult, inputs_for, params_for, run_host_stage
 from mtplab.session.text import clean_text
 
 
 def run_stages(names: Sequence[str], run: RunParameters, store: Store) -> list[StageResult]:
-    """The results of the stages, up to the first that did not end well; Ctrl-C and SIGTERM cancel what runs."""
+    """The results of the stages, up to the first that did not end well; Ctrl-C and SIGTERM cancel what runs.
+
+    For command lines: `run` names its model and head as those do. Raises `ModelError` for what is none.
+    """
+    run = as_named(run)
     params = {name: params_for(name, run) for name in names}  # bad names are refused before anything begins
     results: dict[str, StageResult] = {}
     cancel = threading.Event()
@@ -25,7 +32,10 @@ def run_stages(names: Sequence[str], run: RunParameters, store: Store) -> list[S
     try:
         for name in names:
             told = ProgressLine(name).take
-            results[name] = run_host_stage(name, params[name], inputs_for(name, results), store, told, cancel)
+            fresh = name == "freeze" and is_factory(run.model)  # what a factory returns is known when it has run
+            results[name] = run_host_stage(
+                name, params[name], inputs_for(name, results), store, told, cancel, fresh=fresh
+            )
             ProgressLine.close()
             if results[name].status not in ("done", "cached"):
                 break
@@ -34,6 +44,13 @@ def run_stages(names: Sequence[str], run: RunParameters, store: Store) -> list[S
             signal.signal(number, handler)
         ProgressLine.close()
     return list(results.values())
+
+
+def as_named(run: RunParameters) -> RunParameters:
+    """`run` with a folder by its absolute path and a head's file by its bytes, as a command line named them."""
+    model = choose_model(run.model, from_command_line=True)
+    head = choose(run.head, None, model) if isinstance(run.head, str) else run.head
+    return msgspec.structs.replace(run, model=model, head=head)
 
 
 class ProgressLine:

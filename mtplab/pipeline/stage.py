@@ -17,7 +17,7 @@ from mtplab.model.files import model_files, without_heads
 from mtplab.model.prompts import SHIPPED, load_prompts
 from mtplab.pipeline import fingerprint
 from mtplab.pipeline.cache import ArtefactRef, Finished, Store, file_sha256, stage_key
-from mtplab.pipeline.choices import Choice
+from mtplab.pipeline.choices import Choice, prompt_sets
 from mtplab.pipeline.errors import PipelineError
 from mtplab.pipeline.job import Job
 from mtplab.pipeline.process import run_worker
@@ -46,7 +46,8 @@ class RunParameters(msgspec.Struct, frozen=True, kw_only=True):
     compared_head_recipes: tuple[str, ...] = ()
     """Recipes to set beside each other, every backbone recipe with every head recipe."""
     policy: Policy = Policy()
-    acceptance_set: str = "acceptance"
+    acceptance_set: str | None = None
+    """None: the model's own (see `choices.prompt_sets`)."""
     calibration: str = "calibration"
     """A log that ships, or the path of a set that `mtplab calibrate` built, or of a log in JSON Lines."""
     calibration_ranges: str = "moving_average"
@@ -259,7 +260,7 @@ def params_for(name: str, run: RunParameters) -> dict[str, Any]:
         "recipe_pairs": lambda: msgspec.to_builtins(recipe_pairs(run)),
         "policy": lambda: msgspec.to_builtins(_complete(run.policy)),
         "prompts": lambda: prompt_file(run.policy.prompt_set),
-        "acceptance_prompts": lambda: prompt_file(run.acceptance_set),
+        "acceptance_prompts": lambda: prompt_file(run.acceptance_set or prompt_sets(run.model)[1]),
         "calibration": lambda: _calibration_file(run.calibration),
         "calibration_ranges": lambda: run.calibration_ranges,
         "alignment_threshold": lambda: run.alignment_threshold,

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from mtplab.model.backbone import Backbone  # noqa: E402
 from mtplab.model.errors import ModelError  # noqa: E402
 from mtplab.model.freeze import TensorSpec, freeze  # noqa: E402
-from mtplab.model.heads import Head, build_head  # noqa: E402
+from mtplab.model.heads import KINDS, Head, Kind, at_gamma, build_head  # noqa: E402
 from mtplab.session.identity import Policy  # noqa: E402
 
 pytestmark = pytest.mark.pipeline
@@ -95,6 +95,16 @@ def test_a_zero_copy_head_freezes_with_the_caches_it_reads_in_its_record(backbon
     draft = record.graphs["draft"]
     assert draft.inputs["kv_cache_k_1"] == draft.inputs["kv_cache_v_1"] == TensorSpec([1, 2, 32, 8], "float32")
     assert draft.inputs["input_pos"].shape == [1] and draft.outputs["logits"].shape == [1, 3, 64]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_family_is_proven_inert_and_its_draft_length_is_in_its_graph(kind: Kind, backbone: Backbone) -> None:
+    head = at_gamma(build_head(kind, backbone, gamma=3), 2)
+    record = freeze(backbone, head, Policy(draft_length="fixed:2"))
+    assert (record.head_kind, record.gamma, len(record.proofs)) == (kind, 2, 5)
+    assert record.graphs["draft"].outputs["logits"].shape == [1, 2, 64]
+    assert record.graphs["verify"].outputs["logits"].shape == [1, 3, 64]
+    assert not any(value.requires_grad for value in (*backbone.parameters(), *head.parameters()))
 
 
 def test_an_inert_dropout_is_counted_and_accepted(backbone: Backbone) -> None:

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from mtplab.model.errors import ModelError  # noqa: E402
-from mtplab.model.memory import parameter_count, require_memory  # noqa: E402
+from mtplab.model.memory import parameter_count, require_export_memory, require_memory  # noqa: E402
 from mtplab.model.sources import load_model  # noqa: E402
 
 pytestmark = pytest.mark.pipeline
@@ -152,6 +152,9 @@ def test_a_model_too_big_for_memory_is_refused_before_it_is_read() -> None:
     require_memory("small", BackboneConfig.small(), available_bytes=20_000_000)
     with pytest.raises(ModelError, match=r"need about 0\.0 GB in float32"):
         require_memory("small", BackboneConfig.small(), available_bytes=1_000_000)
+    require_export_memory("small", BackboneConfig.small(), available_bytes=700_000_000)
+    with pytest.raises(ModelError, match="while they are converted, but only"):
+        require_export_memory("small", BackboneConfig.small(), available_bytes=20_000_000)
 
 
 def test_mtp_weights_of_a_checkpoint_become_a_head_by_a_map(tmp_path: Path) -> None:
