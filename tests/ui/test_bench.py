@@ -45,7 +45,7 @@ def test_run_asks_and_enter_takes_the_defaults(engine: FakeEngine, live_app: Lab
     drive(live_app, steps)
     command = engine.commands[0]
     assert command["cmd"] == "run"
-    defaults = {"model": "tiny", "head": "token_conditioned", "recipe": "mixed", "rounds": 5}
+    defaults = {"model": "tiny", "recipe": "mixed", "rounds": 5}  # the head is the model's own
     assert command["options"] == {**defaults, "cooldown_timeout_s": 60.0, "prepare": "bench"}
 
 
