@@ -56,7 +56,7 @@ def test_the_whole_job_on_the_stand_in_and_again_from_the_cache(bench: Bench, fe
     assert run["identity"]["missing"] == []
     assert {v["requested"] for v in run["verdicts"]} == {"cpu", "gpu"}
     assert {v["graph"] for v in run["verdicts"]} == {
-        "head/draft", "backbone/prefill_64", "backbone/decode", "backbone/verify",
+        "head/draft_3", "backbone/prefill_64", "backbone/decode", "backbone/verify_3",
     }  # fmt: skip
     for verdict in run["verdicts"]:
         assert verdict["evidence"] and not verdict["provisional"]
