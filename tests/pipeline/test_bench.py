@@ -370,3 +370,9 @@ def test_only_a_counter_that_moved_lets_an_npu_verdict_stand() -> None:
     assert still.verdict == "unknown" and still.evidence == reading.evidence
     blind = weigh_npu_count(reading, NpuCount(None, "denied"), NpuCount(None, "denied"))
     assert blind.verdict == "full_delegate" and "denied" in blind.findings[-1].text
+
+
+def test_only_the_draft_length_that_is_measured_is_benched() -> None:
+    exported = ["prefill_64", "decode", "verify_1", "verify_2", "verify_3", "draft_2", "draft_3"]
+    assert bench.deployed(exported, 2) == ["prefill_64", "decode", "verify_2", "draft_2"]
+    assert bench.deployed(["decode", "verify", "draft"], 3) == ["decode", "verify", "draft"]
