@@ -1,21 +1,23 @@
 """How few bytes a backbone can have before its text and its drafts suffer: recipe × bytes × agreement × α × time.
 
     python benchmarks/low_bit.py GRAPH.tflite MODULES.json [--model smollm2] [--head token_conditioned]
-        [--recipe NAME|FILE.toml[:NAME] …] [--prompts assistant] [--per-class 3] [--tokens 48]
-        [--results benchmarks/results/low_bit_smollm2.json]
+        [--recipe NAME|FILE.toml[:NAME] …] [--prompts assistant] [--per-class 3] [--tokens 48] [--only STEP]
+        [--work FOLDER] [--results benchmarks/results/low_bit_smollm2.json]
 
 GRAPH is the float backbone as the export stage writes it, MODULES the names of its weights. Every recipe is applied
 to it, read back, and run through LiteRT on this host's CPU:
 
   top-1        on the float graph's own greedy text: how often the recipe chooses the same next token (Wilson 95 %)
+  prompts      the same on the prompts' own text, which no model wrote
   equal        tokens of the recipe's own greedy text before it first leaves the float one's, mean of the prompts
   perplexity   of the prompts' own text, per token
   accepted     drafts accepted a round, γ of the head, at every position of the recipe's OWN greedy text: what the
                user of that backbone gets (the head in float; teacher-forced, so rounds overlap)
-  decode       median milliseconds of one plain step, two threads; compare only rows that one run measured
+  decode       median milliseconds of one plain step, two threads; compare only rows measured side by side
 
-Rows that stand in the results file for the same graph, recipe and texts are not measured again; the table is printed
-from that file, so it can be made in several sittings.
+Each step is kept, in the results file or in the work folder, and not done again: `texts` (prompts and the float
+graph's answers), `quantise` (all files), `measure` (the first recipe that has no row), `drafts` (the head over every
+row that lacks it), `table`. Without --only all of them run.
 """
 
 from __future__ import annotations
@@ -31,14 +33,16 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from mtplab.litert.audit import Audit, audit
 from mtplab.litert.quantise import quantise
 from mtplab.litert.recipes import Recipe, recipe_named
 from mtplab.litert.runtime import LiteRtBackbone
-from mtplab.model.prompts import Prompt, load_prompts
+from mtplab.model.prompts import load_prompts
 from mtplab.pipeline.cache import file_sha256
 from mtplab.speculation.intervals import wilson
 
 THREADS = 2
+REFERENCES = ("float", "dynamic_int8")
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -62,13 +66,15 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     top1_low: float
     top1_high: float
     positions: int
+    top1_prompts: float
+    prompt_positions: int
     equal_tokens: float
     perplexity: float
-    accepted: float
-    alphas: list[float]
     decode_ms: float
-    seconds: float
     measured_at: str
+    accepted: float | None = None
+    alphas: list[float] | None = None
+    rounds: int | None = None
 
 
 class Results(msgspec.Struct):
@@ -85,6 +91,21 @@ class Results(msgspec.Struct):
 
 
 def main() -> None:
+    given = _arguments()
+    given.work.mkdir(parents=True, exist_ok=True)
+    results = _results(given)
+    chosen = [recipe_named(name) for name in dict.fromkeys([*REFERENCES, *given.recipe])]
+    steps = {"texts": _texts, "quantise": _quantise, "measure": _measure, "drafts": _drafts}
+    for name, step in steps.items():
+        if given.only in (None, name):
+            step(given, results, chosen)
+            given.results.parent.mkdir(parents=True, exist_ok=True)
+            given.results.write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=1))
+    if given.only in (None, "table"):
+        print(table(results))
+
+
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("graph", type=Path)
     parser.add_argument("modules", type=Path)
@@ -94,22 +115,10 @@ def main() -> None:
     parser.add_argument("--prompts", default="assistant")
     parser.add_argument("--per-class", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=48)
+    parser.add_argument("--only", choices=("texts", "quantise", "measure", "drafts", "table"))
+    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "mtplab-low-bit")
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results" / "low_bit_smollm2.json")
-    given = parser.parse_args()
-    results = _results(given)
-    model = _Model(given.model, given.head)
-    modules = msgspec.json.decode(given.modules.read_bytes())
-    modules = modules.get("backbone", modules)
-    if not results.texts:
-        results.texts = _texts(given, model)
-    for name in dict.fromkeys(["float", "dynamic_int8", *given.recipe]):
-        recipe = recipe_named(name)
-        if recipe.sha256 in results.rows:
-            continue
-        results.rows[recipe.sha256] = _measure(given.graph, modules, recipe, results.texts, model)
-        given.results.parent.mkdir(parents=True, exist_ok=True)
-        given.results.write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=1))
-    print(table(results))
+    return parser.parse_args()
 
 
 def _results(given: argparse.Namespace) -> Results:
@@ -124,52 +133,133 @@ def _results(given: argparse.Namespace) -> Results:
     return kept
 
 
-class _Model:
-    """Tokenizer, chat template and head of the model; torch is needed for the head only."""
+def _texts(given: argparse.Namespace, results: Results, chosen: list[Recipe]) -> None:
+    """The first prompts of every class, and the float graph's greedy answer to each."""
+    if results.texts:
+        return
+    from tokenizers import Tokenizer
 
-    def __init__(self, name: str, head: str) -> None:
-        import torch
-        from tokenizers import Tokenizer
+    from mtplab.model.sources import load_model
 
-        from mtplab.model.sources import load_model
-
-        torch.set_num_threads(1)
-        self.loaded = load_model(name)
-        self.head = self.loaded.heads[head]
-        self.tokenizer = Tokenizer.from_file(str(self.loaded.tokenizer_path))
-
-    def prompt(self, prompt: Prompt) -> list[int]:
-        text = prompt.text if prompt.raw else self.loaded.chat(prompt.text, prompt.system)
-        return list(self.tokenizer.encode(text).ids)
-
-    def accepted(self, hidden: np.ndarray, tokens: list[int]) -> np.ndarray:
-        """How many drafts each position's round would have had accepted, [n]: hidden[n,D] at p, tokens from p+1 on.
-
-        Feeding the true tokens instead of the drafts changes nothing up to the first rejection.
-        """
-        import torch
-
-        gamma, n = self.head.gamma, len(tokens) - self.head.gamma
-        ids = torch.tensor(tokens)
-        fed = torch.stack([ids[k : n + k] for k in range(gamma)], dim=-1)
-        with torch.no_grad():
-            drafts = self.head.drafts_given(torch.tensor(hidden[None, :n]), fed[None])
-        hits = np.stack([self._choice(d)[0] == ids[k + 1 : n + k + 1].numpy() for k, d in enumerate(drafts)], axis=-1)
-        return np.asarray(hits.cumprod(axis=-1).sum(axis=-1))
-
-    def _choice(self, logits: Any) -> np.ndarray:
-        return np.asarray(logits.argmax(-1).numpy())
-
-
-def _texts(given: argparse.Namespace, model: _Model) -> list[Text]:
-    """The first prompts of every class and the float graph's greedy continuation of each."""
-    runtime, found, seen = LiteRtBackbone(given.graph, THREADS), [], dict[str, int]()
+    model, seen = load_model(given.model), dict[str, int]()
+    tokenizer = Tokenizer.from_file(str(model.tokenizer_path))
+    prompts = []
     for prompt in load_prompts(given.prompts).prompts:
+        text = prompt.text if prompt.raw else model.chat(prompt.text, prompt.system)
+        tokens = list(tokenizer.encode(text).ids)
         seen[prompt.prompt_class] = seen.get(prompt.prompt_class, 0) + 1
-        tokens = model.prompt(prompt)
-        if seen[prompt.prompt_class] <= given.per_class and len(tokens) + given.tokens < runtime.context_limit:
-            found.append(Text(prompt.prompt_class, tokens, _greedy(runtime, tokens, given.tokens)[0]))
-    return found
+        if seen[prompt.prompt_class] <= given.per_class and len(tokens) + given.tokens < model.config.context:
+            prompts.append((prompt.prompt_class, tokens))
+    del model
+    runtime = LiteRtBackbone(given.graph, THREADS, "in_place")
+    results.texts = [Text(klass, tokens, _greedy(runtime, tokens, given.tokens)[0]) for klass, tokens in prompts]
+
+
+def _file(given: argparse.Namespace, recipe: Recipe) -> Path:
+    return Path(given.work / f"{recipe.sha256[:16]}.tflite")
+
+
+def _quantise(given: argparse.Namespace, results: Results, chosen: list[Recipe]) -> None:
+    """Every recipe's file, and beside it what was read back from it; with `--only` the first that is missing."""
+    modules = msgspec.json.decode(given.modules.read_bytes())
+    for recipe in chosen:
+        target = _file(given, recipe)
+        if recipe.rules and not target.with_suffix(".json").exists():
+            found = quantise(given.graph, target, recipe, modules.get("backbone", modules)).after
+            target.with_suffix(".json").write_bytes(msgspec.json.encode(found))
+            if given.only:
+                return
+
+
+def _measure(given: argparse.Namespace, results: Results, chosen: list[Recipe]) -> None:
+    """A row for every recipe; with `--only` the first that is missing."""
+    for recipe in chosen:
+        if recipe.sha256 not in results.rows:
+            results.rows[recipe.sha256] = _row(given, recipe, results.texts)
+            if given.only:
+                return
+
+
+def _row(given: argparse.Namespace, recipe: Recipe, texts: list[Text]) -> Row:
+    path = _file(given, recipe) if recipe.rules else given.graph
+    seen = path.with_suffix(".json") if recipe.rules else None
+    graph = msgspec.json.decode(seen.read_bytes(), type=Audit) if seen else audit(path)
+    runtime = LiteRtBackbone(path, THREADS, "in_place")
+    same, nll, equal, times, choices, states = [], [], [], [], {}, {}
+    for number, text in enumerate(texts):
+        start = len(text.prompt) - 1
+        logits = runtime.score([*text.prompt, *text.output][:-1])[0]
+        choices[str(number)] = logits[:start].argmax(-1)
+        same += (logits[start:].argmax(-1) == np.array(text.output)).tolist()
+        nll += _nll(logits[:start], text.prompt[1:])
+        own, took = _greedy(runtime, text.prompt, len(text.output))
+        times += took
+        left = [i for i, (a, b) in enumerate(zip(own, text.output, strict=True)) if a != b]
+        equal.append(left[0] if left else len(own))
+        states[f"{number} tokens"] = np.array(own)
+        states[f"{number} hidden"] = runtime.score([*text.prompt, *own][:-1])[1][start:]
+    np.savez(given.work / f"{recipe.sha256[:16]}.npz", **choices, **states)
+    reference = choices if not recipe.rules else np.load(given.work / f"{recipe_named('float').sha256[:16]}.npz")
+    alike = np.concatenate([choices[name] == reference[name] for name in choices])
+    low, high = wilson(sum(same), len(same))
+    return Row(
+        recipe=recipe.name,
+        sha256=recipe.sha256,
+        weight_bytes=sum(weight.bytes for weight in graph.weights),
+        scale_bytes=sum(weight.scale_bytes for weight in graph.weights),
+        file_bytes=graph.file_bytes,
+        bytes_by_dtype=graph.bytes_by_dtype(),
+        top1=sum(same) / len(same),
+        top1_low=low,
+        top1_high=high,
+        positions=len(same),
+        top1_prompts=float(alike.mean()),
+        prompt_positions=len(alike),
+        equal_tokens=statistics.mean(equal),
+        perplexity=float(np.exp(statistics.mean(nll))),
+        decode_ms=statistics.median(times),
+        measured_at=time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime()),
+    )
+
+
+def _drafts(given: argparse.Namespace, results: Results, chosen: list[Recipe]) -> None:
+    """What the head's drafts are worth on every row's own text."""
+    rows = [row for row in results.rows.values() if row.accepted is None]
+    if not rows:
+        return
+    import torch
+
+    from mtplab.model.sources import load_model
+
+    torch.set_num_threads(1)
+    head = load_model(given.model).heads[given.head]
+    for row in rows:
+        kept = np.load(given.work / f"{row.sha256[:16]}.npz")
+        accepted: list[int] = []
+        for number in range(len(results.texts)):
+            accepted += _accepted(head, kept[f"{number} hidden"], kept[f"{number} tokens"].tolist())
+        reached = [sum(a >= k for a in accepted) for k in range(head.gamma + 1)]
+        results.rows[row.sha256] = msgspec.structs.replace(
+            row,
+            accepted=statistics.mean(accepted),
+            alphas=[reached[k + 1] / reached[k] if reached[k] else 0.0 for k in range(head.gamma)],
+            rounds=len(accepted),
+        )
+
+
+def _accepted(head: Any, hidden: np.ndarray, tokens: list[int]) -> list[int]:
+    """How many drafts each position's round would have had accepted: hidden[n,D] at p, tokens from p+1 on.
+
+    Feeding the true tokens instead of the drafts changes nothing up to the first rejection.
+    """
+    import torch
+
+    n, ids = len(tokens) - head.gamma, torch.tensor(tokens)
+    fed = torch.stack([ids[k : n + k] for k in range(head.gamma)], dim=-1)
+    with torch.no_grad():
+        drafts = head.drafts_given(torch.tensor(hidden[None, :n]), fed[None])
+    hits = [draft.argmax(-1)[0] == ids[k + 1 : n + k + 1] for k, draft in enumerate(drafts)]
+    return [int(count) for count in torch.stack(hits, dim=-1).long().cumprod(dim=-1).sum(dim=-1)]
 
 
 def _greedy(runtime: LiteRtBackbone, prompt: list[int], count: int) -> tuple[list[int], list[float]]:
@@ -185,47 +275,6 @@ def _greedy(runtime: LiteRtBackbone, prompt: list[int], count: int) -> tuple[lis
     return output, times
 
 
-def _measure(graph: Path, modules: dict[str, str], recipe: Recipe, texts: list[Text], model: _Model) -> Row:
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder) / "backbone.tflite"
-        audit = quantise(graph, target, recipe, modules).after
-        runtime = LiteRtBackbone(target, THREADS)
-        same, nll, equal, accepted, times = [], [], [], [], []
-        for text in texts:
-            start, whole = len(text.prompt) - 1, [*text.prompt, *text.output]
-            logits = runtime.score(whole[:-1])[0]
-            same += (logits[start:].argmax(-1) == np.array(text.output)).tolist()
-            nll += _nll(logits[:start], text.prompt[1:])
-            own, took = _greedy(runtime, text.prompt, len(text.output))
-            times += took
-            left = [i for i, (a, b) in enumerate(zip(own, text.output, strict=True)) if a != b]
-            equal.append(left[0] if left else len(own))
-            hidden = runtime.score([*text.prompt, *own][:-1])[1]
-            accepted += model.accepted(hidden[start:], own).tolist()
-    top1 = wilson(sum(same), len(same))
-    reached = [sum(a >= k for a in accepted) for k in range(model.head.gamma + 1)]
-    return Row(
-        recipe=recipe.name,
-        sha256=recipe.sha256,
-        weight_bytes=sum(weight.bytes for weight in audit.weights),
-        scale_bytes=sum(weight.scale_bytes for weight in audit.weights),
-        file_bytes=audit.file_bytes,
-        bytes_by_dtype=audit.bytes_by_dtype(),
-        top1=sum(same) / len(same),
-        top1_low=top1[0],
-        top1_high=top1[1],
-        positions=len(same),
-        equal_tokens=statistics.mean(equal),
-        perplexity=float(np.exp(statistics.mean(nll))),
-        accepted=statistics.mean(accepted),
-        alphas=[reached[k + 1] / reached[k] if reached[k] else 0.0 for k in range(model.head.gamma)],
-        decode_ms=statistics.median(times),
-        seconds=time.monotonic() - began,
-        measured_at=time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime()),
-    )
-
-
 def _nll(logits: np.ndarray, tokens: list[int]) -> list[float]:
     """Negative log-likelihood in nats of each token under the logits[n,V] before it."""
     top = logits.max(axis=-1, keepdims=True)
@@ -235,22 +284,23 @@ def _nll(logits: np.ndarray, tokens: list[int]) -> list[float]:
 
 def table(results: Results) -> str:
     """The rows by size of their weights, for people."""
-    head = (
-        f"{'recipe':<28} {'weights MB':>10} {'file MB':>8} {'top-1':>6} {'95 %':>13} {'equal':>6} {'perpl.':>7} "
-        f"{'accepted':>8} {'α by position':>17} {'decode ms':>9}"
-    )
-    lines = [head]
+    lines = [
+        f"{'recipe':<26} {'weights MB':>10} {'file MB':>8} {'top-1':>6} {'95 %':>12} {'prompts':>8} {'equal':>6} "
+        f"{'perpl.':>7} {'accepted':>8} {'α by position':>15} {'decode ms':>9}"
+    ]
     for row in sorted(results.rows.values(), key=lambda row: -row.weight_bytes):
-        alphas = " ".join(f"{alpha:.2f}" for alpha in row.alphas)
+        accepted = "–" if row.accepted is None else f"{row.accepted:.2f}"
         lines.append(
-            f"{row.recipe:<28} {row.weight_bytes / 1e6:>10.1f} {row.file_bytes / 1e6:>8.1f} {row.top1:>6.3f} "
-            f"{row.top1_low:>6.3f}–{row.top1_high:.3f} {row.equal_tokens:>6.1f} {row.perplexity:>7.2f} "
-            f"{row.accepted:>8.2f} {alphas:>17} {row.decode_ms:>9.1f}"
+            f"{row.recipe:<26} {row.weight_bytes / 1e6:>10.1f} {row.file_bytes / 1e6:>8.1f} {row.top1:>6.3f} "
+            f"{row.top1_low:>6.3f}–{row.top1_high:.3f} {row.top1_prompts:>7.3f} {row.equal_tokens:>6.1f} "
+            f"{row.perplexity:>7.2f} {accepted:>8} {' '.join(f'{a:.2f}' for a in row.alphas or []):>15} "
+            f"{row.decode_ms:>9.1f}"
         )
-    n = next(iter(results.rows.values())).positions
+    row = next(iter(results.rows.values()))
     lines.append(
         f"{results.model}, head {results.head} (float): {len(results.texts)} prompts of {results.prompts}, "
-        f"{results.tokens} tokens each, {n} positions; made by {results.script}"
+        f"{results.tokens} tokens each, {row.positions} positions of own text, {row.prompt_positions} of prompts; "
+        f"made by {results.script}"
     )
     return "\n".join(lines)
 

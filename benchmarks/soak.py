@@ -318,9 +318,7 @@ def main() -> int:
         os.environ.setdefault("MTPLAB_SESSIONS", f"{folder}/sessions")
         os.environ["MTPLAB_RUNTIME"] = folder
         options = RunOptions(to_stage="bench", bench_rounds=1)  # short enough to end well now and then
-        evidence = soak(
-            given.minutes * 60 / given.speed, given.speed, options, given.hz, given.seed, given.scenario
-        )
+        evidence = soak(given.minutes * 60 / given.speed, given.speed, options, given.hz, given.seed, given.scenario)
     for line in evidence.lines():
         print(line)
     print(f"SIMULATED: a stand-in, no phone. {'It does not hold.' if evidence.problems else 'Everything holds.'}")

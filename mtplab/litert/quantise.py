@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import shutil
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 from mtplab.litert import search
 from mtplab.litert.audit import WEIGHTED, Audit, Role, Use, Weight, audit, key
 from mtplab.litert.errors import LiteRtError
+from mtplab.litert.offsets import split_offsets
 from mtplab.litert.recipes import Recipe, Rule
 from mtplab.litert.sharing import share_equal_buffers
 
@@ -27,6 +29,7 @@ _ALGORITHMS = {
     "hadamard": "DECOMPOSED_HADAMARD_ROTATION",
     "search": search.PLACE,
 }
+_OFFSETS = Rule(match="/offsets", bits=8, compute="dynamic")
 _NAMED = 6  # how many modules a complaint names
 
 # By tensor: min, max and, for gptq, hessian; nested lists (as JSON gives them) or arrays.
@@ -75,15 +78,35 @@ def quantise(
     """
     before = audit(source, modules)
     wanted = select(before, recipe)
-    asked = {use: rule for use, rule in wanted.items() if rule.compute != "float"}
-    calibrated = _statistics(source, recipe, asked, statistics)
-    if asked:
-        _quantise(source, target, asked, calibrated)
-    else:
-        shutil.copyfile(source, target)
-    after = audit(target, modules)
+    names = dict(modules or {})
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        split = Path(folder) / source.name
+        if offsets := _split(source, split, wanted):
+            source = split
+            names |= {key(c): f"{names.get(key(use), use.output)} offsets" for use, c in offsets.items()}
+            wanted |= dict.fromkeys(offsets.values(), _OFFSETS)
+        asked = {use: rule for use, rule in wanted.items() if rule.compute != "float"}
+        calibrated = _statistics(source, recipe, asked, statistics)
+        if asked:
+            _quantise(source, target, asked, calibrated)
+        else:
+            shutil.copyfile(source, target)
+    after = audit(target, names)
     _prove(recipe, wanted, after)
     return Quantised(recipe.label, before, after, _compare(before, after))
+
+
+def _split(source: Path, target: Path, wanted: Mapping[Use, Rule]) -> dict[Use, Use]:
+    """Write the graph with a zero point for every block where a rule asks for it; the uses of those points by use."""
+    split = {use: rule for use, rule in wanted.items() if rule.offsets}
+    blocks = {rule.block for rule in split.values()}
+    if not split:
+        return {}
+    if len(blocks) > 1:
+        raise LiteRtError(
+            "`offsets` with blocks of different sizes in one recipe are not supported; choose one size."
+        )
+    return split_offsets(source, target, split, blocks.pop(), 4)
 
 
 def select(graph: Audit, recipe: Recipe) -> dict[Use, Rule]:

@@ -51,7 +51,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """One line of a recipe: which weights (`on` a role, or `match` over their names), and how.
 
     `bits` 16 is float16 storage (weight_only), 32 with compute `float` lifts weights that an earlier rule took.
-    `activation_bits` belongs to `static`, which needs calibration statistics; `gptq` needs them too.
+    `activation_bits` belongs to `static`, which needs calibration statistics; `gptq` needs them too. `offsets` gives
+    blocks of int4 a zero point each (`offsets.py`).
     """
 
     bits: Literal[2, 4, 8, 16, 32]
@@ -61,6 +62,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     granularity: Granularity | None = None
     algorithm: Algorithm | None = None
     activation_bits: Literal[8, 16] | None = None
+    offsets: bool = False
     if_present: bool = False
 
     def __post_init__(self) -> None:
@@ -79,6 +81,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             )
         if self.activation_bits is not None and self.compute != "static":
             raise ValueError('`activation_bits` belongs to compute = "static"')
+        if self.offsets and not (self.scales in _BLOCKS and self.bits == 4):
+            raise ValueError("`offsets` are for blocks of int4")
         if self.algorithm == "mse" and (self.bits == 2 or self.scales in _BLOCKS):
             raise ValueError("`mse` knows 4 and 8 bits per tensor or channel only; take octav")
 
@@ -98,6 +102,11 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def scales(self) -> Granularity:
         """What one scale is for: a channel unless the rule says otherwise."""
         return self.granularity or ("tensor" if self.bits in _SCALELESS else "channel")
+
+    @property
+    def block(self) -> int:
+        """Weights of one block; 0 where scales are for channels or tensors."""
+        return int(self.scales[5:]) if self.scales in _BLOCKS else 0
 
     @property
     def needs_calibration(self) -> bool:

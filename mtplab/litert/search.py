@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 PLACE = "DEQUANTIZED_WEIGHT_RECOVERY"
 _CLIPPED = np.linspace(0.6, 1.1, 26)  # of the scale at which nothing is clipped
 _TINY = 1e-9
-_CHUNK = 1 << 22  # weights searched at a time
+_EXACT = 0.005  # of a group's squares, by steps squared: so little error only lies on a grid; the search ends
+_CHUNK = 1 << 17  # weights searched at a time: few enough for the processor's cache
 
 Floats = NDArray[np.float32]
 
@@ -40,13 +41,19 @@ def _best(groups: Floats, most: int, bfloat16: bool) -> Floats:
     plain = np.maximum(top, bottom) / most
     # Few steps: an extreme weight may be any of them. Many steps: only the extremes of the range are likely.
     whole = range(most, 0, -1) if most <= 7 else (most,)
-    tried = [plain * share for share in _CLIPPED] + [top / k for k in whole] + [bottom / (k + 1) for k in whole]
+    tried = [extreme / k for step in whole for extreme, k in ((top, step), (bottom, step + 1))]
+    tried += [plain * share for share in _CLIPPED]
     best, least = np.full(len(groups), _TINY, np.float32), np.full(len(groups), np.inf, np.float32)
-    for scales in tried:
-        scales = _stored(np.maximum(scales, _TINY).astype(np.float32), bfloat16)
-        error = _squared_error(groups, scales, most)
-        better = error < least
-        best[better], least[better] = scales[better], error[better]
+    enough = _EXACT / most**2 * np.square(groups).sum(axis=1)
+    left = np.arange(len(groups))
+    for all_scales in tried:
+        scales = _stored(np.maximum(all_scales[left], _TINY).astype(np.float32), bfloat16)
+        error = _squared_error(groups if len(left) == len(groups) else groups[left], scales, most)
+        better = error < least[left]
+        best[left[better]], least[left[better]] = scales[better], error[better]
+        left = left[least[left] > enough[left]]
+        if not len(left):
+            break
     return best
 
 
