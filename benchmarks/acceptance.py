@@ -156,10 +156,6 @@ def told(
         print(f"ratio    {statistics.median(ratios):.1f}× [{min(ratios):.1f} {max(ratios):.1f}] by the {kind}")
     print(f"         {asked.repeats} turns, {len(whole)} prompts, {positions} positions, {asked.threads} threads")
     unequal = sum(a != b for a, b in zip(counts["loop"], counts["batched"], strict=True))
-    print(
-        f"ratio    {statistics.median(ratios):.1f}× [{min(ratios):.1f} {max(ratios):.1f}] in {len(ratios)} turns, "
-        f"{len(whole)} prompts, {positions} positions, {asked.threads} threads"
-    )
     print("counts   equal to the last hit" if not unequal else f"counts   DIFFERENT in {unequal} prompts")
     return 4 if unequal else 0
 
