@@ -40,10 +40,6 @@ def recipe_row(recipes: tuple[str, str], side: Side, gamma: int, forced: Hits, d
         perplexity=Figure(
             value=perplexity.value, n=perplexity.tokens, evidence="real_continuations", reason=perplexity.reason
         ),
-        decode_ms=times([one.decode_ms for one in side.plain]),
-        draft_ms=times([one.draft_ms for one in side.rounds]),
-        verify_ms=times([one.verify_ms for one in side.rounds]),
-        ms_per_token=times([one.ms_per_token for one in side.rounds]),
     )  # fmt: skip
 
 
@@ -61,7 +57,7 @@ def _evidence(estimate: dict[str, Any]) -> dict[str, Any]:
 
 
 def times(ms: Sequence[float | None]) -> Figure:
-    """The median over prompts of each prompt's median."""
+    """The median of times of prompts, those of all turns together."""
     known = [one for one in ms if one is not None]
-    kind = "host_median_bootstrap_by_prompt"
+    kind = "host_interleaved_median_bootstrap"
     return figure(bootstrap_median(known, kind) if known else unknown(kind, "nothing was timed"), "ms")

@@ -38,8 +38,10 @@ from mtplab.pipeline.judging import (
 )
 from mtplab.pipeline.recipe_graphs import FLOAT, FloatGraphs
 from mtplab.pipeline.recipe_rows import recipe_row
+from mtplab.pipeline.recipe_times import steps_to_time, timed
 from mtplab.pipeline.sensitivity import Bench
 from mtplab.pipeline.stages.loading import Text
+from mtplab.session.events import RecipeRow
 from mtplab.session.recipes import RecipeTable
 from mtplab.speculation.forced import Hits
 from mtplab.speculation.intervals import Estimate
@@ -76,7 +78,7 @@ def run(job: Job, emit: Emitter) -> Output:
     before, after = Pair.load(floats, THREADS), Pair.load(deployed, THREADS)
     limits = limits_for(job, settings.gamma)
     texts = judged_texts(job, settings.acceptance_prompts, before.backbone.context_limit, settings.gamma)
-    steps = Steps(emit, 5 * len(texts))
+    steps = Steps(emit, 5 * len(texts) + steps_to_time(2, texts))
     float_side = judge_side(before, texts, limits, steps, "float", floats.sizes)
     deployed_side = judge_side(after, texts, limits, steps, "deployed", deployed.sizes)
     reference = Reference.of(before, texts, float_side.rounds)
@@ -85,7 +87,11 @@ def run(job: Job, emit: Emitter) -> Output:
     prompt = texts[0].tokens[: texts[0].split]
     bench_inputs = write_inputs(after.backbone, after.head, prompt, job.output("."))
     asked = "many positions a call" if deployed.evaluation else "position by position"
-    figures = {**found.figures(), "bench_inputs": bench_inputs, "head_asked": asked}
+    rows = found.rows()
+    opens = [lambda: before, lambda: after][-len(rows) :]
+    rows = timed(rows, opens, texts, limits, steps.told("timing in turns"))
+    table = msgspec.to_builtins(found.table(rows))
+    figures = {**found.figures(), "recipes": table, "bench_inputs": bench_inputs, "head_asked": asked}
     records = {"float": _record(float_side.rounds), "deployed": _record(deployed_side.rounds)}
     fault = verdict(settings, found.delta, found.exact)
     if fault is None and lost(settings, found.delta):
@@ -157,21 +163,21 @@ class Found(msgspec.Struct, frozen=True):
             "limit": -self.settings.alpha_drop_limit,
             "prompt_set": self.settings.acceptance_prompts["name"],
             "prompts": len(self.texts),
-            "recipes": msgspec.to_builtins(self.table()),
         }
 
-    def table(self) -> RecipeTable:
-        """Both pairs as rows of the recipe table."""
-        gamma = self.settings.gamma
+    def rows(self) -> list[RecipeRow]:
+        """Both pairs as rows of the recipe table; one where the deployed pair is the float one."""
+        gamma, recipes = self.settings.gamma, self.settings.labels
         unchanged = Estimate(0.0, 0.0, 0.0, len(self.texts), "reference")
-        recipes = self.settings.labels
-        rows = {
-            (FLOAT, FLOAT): recipe_row((FLOAT, FLOAT), self.before, gamma, self.float_hits, unchanged),
-            recipes: recipe_row(recipes, self.after, gamma, self.crossing.hits, self.delta),
-        }
+        float_row = recipe_row((FLOAT, FLOAT), self.before, gamma, self.float_hits, unchanged)
+        deployed = recipe_row(recipes, self.after, gamma, self.crossing.hits, self.delta)
+        return [deployed] if recipes == (FLOAT, FLOAT) else [float_row, deployed]
+
+    def table(self, rows: list[RecipeRow]) -> RecipeTable:
+        """The rows with what they were judged on."""
         return RecipeTable(
-            rows=list(rows.values()),
-            gamma=gamma,
+            rows=rows,
+            gamma=self.settings.gamma,
             prompt_set=self.settings.acceptance_prompts["name"],
             prompt_set_sha256=self.settings.acceptance_prompts["sha256"],
             prompts=len(self.texts),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -29,6 +30,7 @@ from mtplab.pipeline.judging import (
 )
 from mtplab.pipeline.recipe_graphs import FLOAT, FloatGraphs, HeadGraphs
 from mtplab.pipeline.recipe_rows import recipe_row
+from mtplab.pipeline.recipe_times import steps_to_time, timed
 from mtplab.pipeline.stages.loading import Text
 from mtplab.session.events import RecipeRow
 from mtplab.session.recipes import RecipeTable, pareto_front
@@ -49,6 +51,7 @@ def run(job: Job, emit: Emitter) -> Output:
     table = _Table(job, emit)
     for _, pairs in groupby(table.pairs, key=lambda pair: pair[0]):
         table.judge_backbone(list(pairs))
+    table.time_all()
     rows = table.rows
     front = pareto_front(rows)
     best = ", ".join(f"{rows[i].backbone}/{rows[i].head}" for i in front)
@@ -76,7 +79,9 @@ class _Table:
         wanted = [pair for pair in self._settings.recipe_pairs if [one.label for one in pair] != [FLOAT, FLOAT]]
         self.pairs = sorted(wanted, key=lambda pair: pair[0].label)
         backbones = {backbone.label for backbone, _ in self.pairs}
-        self._steps = Steps(emit, len(self._texts) * (2 + len(backbones) + 2 * len(self.pairs)))
+        timing = steps_to_time(1 + len(self.pairs), self._texts)
+        self._steps = Steps(emit, len(self._texts) * (2 + len(backbones) + 2 * len(self.pairs)) + timing)
+        self._opens: dict[int, Callable[[], Pair]] = {0: lambda: pair}
         side = judge_side(pair, self._texts, self._limits, self._steps, FLOAT, graphs.sizes)
         self._reference = Reference.of(pair, self._texts, side.rounds)
         self._heads: dict[str, HeadGraphs | str] = {}
@@ -89,7 +94,7 @@ class _Table:
         """All pairs of one backbone recipe: its text is written once."""
         recipe = pairs[0][0]
         try:
-            path = self._graphs.backbone(recipe, "candidate").path
+            path = self._graphs.backbone(recipe, f"backbone_{len(self.rows)}").path
             backbone = LiteRtBackbone(path, THREADS)
             plain = plain_texts(backbone, self._texts, self._limits, self._steps.told(f"{recipe.label}, plain"))
             spoken = perplexity(backbone, self._texts)
@@ -109,8 +114,19 @@ class _Table:
             told = self._steps.told(f"{what}, equal text")
             crossing = cross(self._reference, pair, self._texts, rounds, self._limits.gamma, told)
             side = Side(plain, rounds, spoken, graphs.sizes)
+            self._opens[len(self.rows)] = partial(Pair.load, graphs, THREADS)
             delta = delta_alpha(crossing.counts)
             self._add(recipe_row((recipe.label, head.label), side, self._limits.gamma, crossing.hits, delta))
+
+    def time_all(self) -> None:
+        """Time every pair that could be made, in turns; their rows are told again, with times."""
+        places = list(self._opens)
+        judged = [self.rows[place] for place in places]
+        opens = [self._opens[place] for place in places]
+        done = timed(judged, opens, self._texts, self._limits, self._steps.told("timing in turns"))
+        for place, row in zip(places, done, strict=True):
+            self.rows[place] = row
+        self._emit.figure("recipes", msgspec.to_builtins(self.of(done)))
 
     def _head(self, recipe: Recipe) -> HeadGraphs | str:
         """The head by `recipe`, made once, or why it cannot be made."""
