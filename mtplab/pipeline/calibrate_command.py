@@ -102,7 +102,8 @@ def _build(logs: tuple[Path, ...], out: Path, given: dict[str, Any]) -> Calibrat
     try:
         log = read_logs(logs or (SHIPPED_LOG,), given["unit"])
         target = read_target(given["lengths"]) if given["lengths"] else None
-        system = given["system"].read_text(encoding="utf-8") if given["system"] else None
+        # The line end that editors put behind the last line is not sent.
+        system = given["system"].read_text(encoding="utf-8").removesuffix("\n") if given["system"] else None
         model = load_model(given["model"], from_command_line=True)
         plan = Plan(
             longest=room_in(model.config.context, given["gamma"]),

@@ -11,7 +11,7 @@ import msgspec
 
 from mtplab.calibration.build import Plan, build_set
 from mtplab.calibration.reader import Reader
-from mtplab.calibration.record import CalibrationSet, load_set, require_tokenizer, save_set
+from mtplab.calibration.record import CalibrationSet, load_set, require_tokenizer
 from mtplab.calibration.sources import read_logs
 from mtplab.litert.calibrate import GRAPHS, PLAIN_STEPS, Collected, Widening, collect
 from mtplab.litert.statistics import sha256_of, signatures_of
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 THREADS = 1  # ranges do not depend on it
 SHIPPED_LOG = "calibration"
-SET, STATISTICS = "calibration.json", "statistics.json"
+STATISTICS = "statistics.json"
 SHIPPED_SIZE = 256
 """Prompts of the set that is built here, out of a log without a plan of its own."""
 
@@ -39,15 +39,15 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 def run(job: Job, emit: Emitter) -> Output:
-    """Artefacts: calibration.json, statistics of each graph in the quantiser's own form, and both in statistics.json.
+    """Artefacts: statistics of each graph in the quantiser's own form, and both in statistics.json.
 
-    `statistics.json` is {graph: {tensor: {min, max}}}. Work is kept in the cache as it goes on, so that a stage that
+    `statistics.json` is {graph: {tensor: {min, max}}}. Token ids are as private as the log they came from, so the
+    set is no artefact: its hash stands in the figures. Work is kept in the cache as it goes on, so that a stage that
     was killed goes on where it was.
     """
     settings = job.settings(Settings)
     graphs = {name: job.input(f"{name}.tflite") for name in GRAPHS}
     found = _calibration_set(settings, job, graphs["backbone"], emit)
-    save_set(job.output(SET), found)
 
     def progress(done: int, total: int, note: str) -> None:
         emit.progress(done, total, "prompts", note)
@@ -72,7 +72,7 @@ def run(job: Job, emit: Emitter) -> Output:
             "statistics": msgspec.to_builtins(collected),
             "ranges": settings.calibration_ranges,
         },
-        artefacts=(SET, STATISTICS, *files.values()),
+        artefacts=(STATISTICS, *files.values()),
         summary=_sentence(found, collected),
     )
 
