@@ -1,7 +1,7 @@
 """Pack deployed graphs as a `.litertlm` file that LiteRT-LM runs, with the head as its MTP drafter.
 
 Base and embedder are cut out of the finished, quantised backbone graph: the bundle holds the very weights that were
-audited and measured. Only the drafter is another graph (`export.export_drafter`). Contract: reference in
+audited and measured. Only the drafter is another graph (`drafter.py`). Contract: reference in
 `model/single_step.py`; γ is a constant of the bundle (positions of `verify` less one).
 """
 

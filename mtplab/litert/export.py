@@ -19,7 +19,6 @@ from mtplab.litert.audit import audit, key
 from mtplab.litert.errors import LiteRtError
 from mtplab.model.backbone import Backbone, empty_cache
 from mtplab.model.heads import Head, at_gamma
-from mtplab.model.single_step import SingleStep
 
 # done, total, what is being done
 Progress = Callable[[int, int, str], None]
@@ -62,12 +61,6 @@ def export_head(head: Head, path: Path, progress: Progress = unwatched, gammas: 
     return convert(
         {name: (part, part.example_inputs()) for name, part in zip(names, parts, strict=True)}, path, progress
     )
-
-
-def export_drafter(head: Head, backbone: Backbone, path: Path, progress: Progress = unwatched) -> Path:
-    """Write `head` as the single-step drafter of LiteRT-LM; see `model/single_step.py`."""
-    step = SingleStep(head, backbone)
-    return convert({"mtp_drafter": (step, step.example_inputs())}, path, progress)
 
 
 def export_backbone(

@@ -19,7 +19,7 @@ from mtplab.model.errors import ModelError
 from mtplab.model.kinds import Kind
 
 # queries[…,D'] of draft k (1..γ) to what they find in the backbone's cache, […,D']
-Attend = Callable[[torch.Tensor, int | torch.Tensor], torch.Tensor]
+Attend = Callable[[torch.Tensor, int], torch.Tensor]
 
 
 class AttentionShape(msgspec.Struct, frozen=True, kw_only=True):

@@ -200,7 +200,7 @@ class ZeroCopyHead(TokenConditionedHead):
         groups = shape.heads // shape.kv_heads
         mask = torch.where(self.slots[None, :] < input_pos[:, None], 0.0, MASKED)
 
-        def attend(query: torch.Tensor, k: int | torch.Tensor) -> torch.Tensor:
+        def attend(query: torch.Tensor, k: int) -> torch.Tensor:
             at = (input_pos + (k - 1)).clamp(max=self.cos.shape[0] - 1).long()
             q = query.view(1, length, shape.heads, shape.head_dim).transpose(1, 2)
             q = rotate(q, self.cos[at], self.sin[at]).reshape(1, shape.kv_heads, groups * length, shape.head_dim)
@@ -220,7 +220,7 @@ class ZeroCopyHead(TokenConditionedHead):
         seen = (torch.arange(k.shape[2]) <= positions[..., None])[:, None]
         latest = self.cos.shape[0] - 1
 
-        def attend(query: torch.Tensor, draft: int | torch.Tensor) -> torch.Tensor:
+        def attend(query: torch.Tensor, draft: int) -> torch.Tensor:
             at = (positions + draft).clamp(max=latest)
             q = query.view(k.shape[0], positions.shape[1], shape.heads, shape.head_dim).transpose(1, 2)
             q = rotate(q, self.cos[at][:, None], self.sin[at][:, None])

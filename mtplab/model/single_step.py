@@ -1,8 +1,11 @@
 """A draft head in the form that LiteRT-LM runs: one draft a call, the runtime feeds token and state back.
 
 The runtime calls it γ times a round with `activations` = embedding of the last token ‖ state before, and takes the
-largest logit and the new state. The first state is `hidden[p]`; `input_pos` is p in every call of the round, and the
-caches hold the slots 0..p (probed on litert-lm 0.18.1: tests/litert/test_lm_contract.py).
+largest logit and the new state. The first state is `hidden[p]`; `input_pos` is p in every call of the round, and mask
+and caches hold the slots 0..p (probed on litert-lm 0.18.1; tests/litert/test_bundle.py would tell another contract).
+
+Nothing tells the graph which draft of the round it makes. So all queries of a zero-copy head stand at p+1, where in
+our own loop that of draft k stands at p+k: its counts are near, and those of a token-conditioned head are the same.
 """
 
 from __future__ import annotations
@@ -12,13 +15,9 @@ import torch.nn as nn
 
 from mtplab.model.backbone import Backbone, empty_cache
 from mtplab.model.errors import ModelError
-from mtplab.model.head_base import Attend, Head
+from mtplab.model.head_base import Head
 from mtplab.model.head_families import TokenConditionedHead, ZeroCopyHead
 from mtplab.model.kinds import no_drafter
-
-# A state's root mean square says which draft made it: k · _MARK after draft k. Heads normalise their state first, so
-# its size is free to say that; a backbone's own hidden state is far smaller.
-_MARK = float(2**20)
 
 
 class SingleStep(nn.Module):
@@ -52,29 +51,11 @@ class SingleStep(nn.Module):
         embedded, state = activations[..., :width], activations[..., width:]
         if self.embedding_scale != 1.0:
             embedded = embedded / self.embedding_scale
-        if not isinstance(self.head, ZeroCopyHead):
+        if isinstance(self.head, ZeroCopyHead):
+            k_name, v_name = self.head.cache_inputs()
+            attend = self.head.attend_cache(kv[k_name], kv[v_name], input_pos + 1)
+            made = self.head.step(state, embedded, 1, attend)
+        else:
             # Multiplied by nothing, so that the graph keeps the input.
             made = self.head.step(state, embedded) + input_pos.float() * 0.0
-            return {"logits": self.head.project(made), "projected_activations": made}
-        k_name, v_name = self.head.cache_inputs()
-        size = _size(state)
-        k = torch.round(size / _MARK).to(torch.int32).view(1) + 1
-        attend = _at(self.head.attend_cache(kv[k_name], kv[v_name], input_pos + 1), k)
-        made = self.head.step(state, embedded, 1, attend)
-        return {
-            "logits": self.head.project(made),
-            "projected_activations": made / _size(made) * (k.float() * _MARK),
-        }
-
-
-def _size(state: torch.Tensor) -> torch.Tensor:
-    return torch.sqrt((state * state).mean(-1, keepdim=True) + 1e-12)
-
-
-def _at(attend: Attend, k: torch.Tensor) -> Attend:
-    """`attend` at draft k, which only the graph knows."""
-
-    def attending(query: torch.Tensor, _: int | torch.Tensor) -> torch.Tensor:
-        return attend(query, k)
-
-    return attending
+        return {"logits": self.head.project(made), "projected_activations": made}

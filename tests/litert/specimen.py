@@ -123,7 +123,7 @@ def lm_bundle() -> LmBundle:
     import torch
 
     from mtplab.litert.bundle import Text, write_bundle
-    from mtplab.litert.export import export_drafter
+    from mtplab.litert.drafter import export_drafter
     from mtplab.model.heads import build_head
 
     small, stop = specimen(), 159

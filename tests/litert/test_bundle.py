@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,11 @@ def _reduced(small: Any, kind: str) -> Any:
     return build_head(kind, small.torch_backbone, 3, draft_ids=range(0, 160, 2)).eval().requires_grad_(False)
 
 
+def _standing(attend: Callable[[Any, int], Any]) -> Callable[[Any, int], Any]:
+    """All queries of a round at p+1, as LiteRT-LM's contract has it."""
+    return lambda query, _: attend(query, 1)
+
+
 @pytest.mark.parametrize("kind", ["token_conditioned", "zero_copy"])
 def test_one_step_after_the_other_drafts_what_the_head_drafts_at_once(small: Any, kind: str) -> None:
     import torch
@@ -43,8 +49,11 @@ def test_one_step_after_the_other_drafts_what_the_head_drafts_at_once(small: Any
         out = backbone(tokens.int(), at, **empty_cache(backbone.config))
         hidden, token = out["hidden"][:, -1:], out["logits"][0, -1].argmax()
         caches = {name: out[name] for name in head.cache_inputs()} if kind == "zero_copy" else {}
-        position = {"input_pos": torch.tensor([11], dtype=torch.int32)} if caches else {}
-        wanted = head(hidden, token.view(1, 1).int(), **position, **caches)["logits"][0]
+        attend = None
+        if caches:
+            moving = head.attend_cache(*caches.values(), torch.tensor([11], dtype=torch.int32))
+            attend = _standing(moving)
+        wanted = head.chained(hidden, token.view(1, 1).int(), attend)["logits"][0]
         step, state = SingleStep(head, backbone), hidden
         for k in range(3):
             fed = torch.cat([backbone.embedding(token.view(1, 1)), state], dim=-1)
@@ -146,7 +155,7 @@ def test_rounds_are_told_by_pieces_only_where_all_tokens_are_accounted_for() -> 
 
 @needs_litert_lm
 def test_litert_lm_calls_the_bundle_capable_of_speculation_and_decodes_it_as_we_do(
-    small: Any, lm_bundle: Any, tmp_path: Path
+    small: Any, lm_bundle: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import litert_lm
     import torch
@@ -162,6 +171,9 @@ def test_litert_lm_calls_the_bundle_capable_of_speculation_and_decodes_it_as_we_
     on = run_litert_lm(lm_bundle.path, asked, gamma=3, log=tmp_path / "on.txt")
     assert off.failure is None and on.failure is None
 
+    head = lm_bundle.torch_head
+    moving = head.attend_sequence
+    monkeypatch.setattr(head, "attend_sequence", lambda *given: _standing(moving(*given)))
     rows = [json.loads(line) for line in small.prompts.read_text().splitlines()]
     prompts = [Prompt(id=row["id"], text=row["text"]) for row in rows]
     with torch.no_grad():
@@ -174,7 +186,7 @@ def test_litert_lm_calls_the_bundle_capable_of_speculation_and_decodes_it_as_we_
         assert shown == own[: len(shown)] and len(shown) == LIMIT
         assert [token.id for token in drafted.tokens][:LIMIT] == shown
         accepted = [r.accepted for r in drafted.rounds]
-        expected = [r.accepted for r in rounds_of(small.torch_backbone, lm_bundle.torch_head, text)]
+        expected = [r.accepted for r in rounds_of(small.torch_backbone, head, text)]
         assert accepted[: len(expected)] == expected
     counts = lm_counts(on, 3)
     assert counts.reason is None

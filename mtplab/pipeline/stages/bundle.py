@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mtplab.litert.bundle import Bundle, Text, write_bundle
-from mtplab.litert.export import export_drafter
+from mtplab.litert.drafter import export_drafter
 from mtplab.litert.quantise import quantise
 from mtplab.litert.recipes import Recipe
 from mtplab.model.errors import ModelError
