@@ -7,10 +7,11 @@ audited and measured. Only the drafter is another graph (`drafter.py`). Contract
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,15 @@ from mtplab.litert.carve import Graph, Piece
 from mtplab.litert.errors import LiteRtError
 
 SECTIONS = ("PREFILL_DECODE", "EMBEDDER", "MTP_DRAFTER")
+# LiteRT-LM hands a message's content over as a list of parts, and a text model's own template expects one string.
+PLAIN_CONTENT = (
+    "{%- set plain = namespace(messages=[]) -%}{%- for message in messages -%}{%- set one = namespace(text='') -%}"
+    "{%- if message.content is string -%}{%- set one.text = message.content -%}{%- else -%}"
+    "{%- for part in message.content -%}{%- if part.type == 'text' -%}{%- set one.text = one.text ~ part.text -%}"
+    "{%- endif -%}{%- endfor -%}{%- endif -%}"
+    "{%- set plain.messages = plain.messages + [{'role': message.role, 'content': one.text}] -%}{%- endfor -%}"
+    "{%- set messages = plain.messages -%}"
+)
 _VERIFY = re.compile(r"verify(_\d+)?")
 
 
@@ -28,6 +38,8 @@ class Text(msgspec.Struct, frozen=True, kw_only=True):
 
     stop_tokens: Sequence[int]
     chat_template: str | None = None
+    special_tokens: Mapping[str, str] = {}
+    """Names that the template asks for (bos_token, eos_token)."""
 
 
 class Bundle(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,6 +195,11 @@ def start_tokens(tokenizer: Path) -> list[int]:
     return whole[: len(whole) - len(bare)]
 
 
+def _names(special_tokens: Mapping[str, str]) -> str:
+    """What our own rendering gives a template by name; LiteRT-LM knows none of it."""
+    return "".join(f"{{%- set {name} = {json.dumps(value)} -%}}" for name, value in special_tokens.items())
+
+
 def _metadata(text: Text, context: int, start: Sequence[int]) -> bytes:
     """LlmMetadata of a model that is of none of the families LiteRT-LM knows by name."""
     from litert_lm_builder.runtime.proto import llm_metadata_pb2
@@ -196,7 +213,7 @@ def _metadata(text: Text, context: int, start: Sequence[int]) -> bytes:
     metadata.llm_model_type.generic_model.SetInParent()
     metadata.supports_thinking = metadata.supports_function_calling = False
     if text.chat_template is not None:
-        metadata.jinja_prompt_template = text.chat_template
+        metadata.jinja_prompt_template = _names(text.special_tokens) + PLAIN_CONTENT + text.chat_template
     else:
         metadata.prompt_templates.user.SetInParent()
     return bytes(metadata.SerializeToString())

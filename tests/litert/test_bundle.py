@@ -136,6 +136,19 @@ def test_an_operation_that_runs_another_subgraph_is_not_torn_from_it(small: Any,
         graph.write([piece], tmp_path / "decode.tflite")
 
 
+def test_a_chat_template_reads_content_in_parts_as_it_reads_a_string() -> None:
+    from jinja2 import Environment
+
+    from mtplab.litert.bundle import PLAIN_CONTENT
+
+    own = "{% for message in messages %}{{ '<' + message['role'] + '>' + message['content'] + '\n' }}{% endfor %}!"
+    parts = [{"type": "text", "text": "How "}, {"type": "text", "text": "so?"}]
+    said = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": parts}]
+    assert Environment().from_string(PLAIN_CONTENT + own).render(messages=said) == (
+        "<system>Be brief.\n<user>How so?\n!"
+    )
+
+
 def test_tokens_belong_to_the_piece_that_brought_their_last_character(small: Any) -> None:
     from tokenizers import Tokenizer
 
