@@ -35,7 +35,9 @@ def run(job: Job, emit: Emitter) -> Output:
     done = quantise(exported, job.output("drafter.tflite"), settings.recipes["head"])
     emit.progress(2, _STEPS, "steps", "packing")
     text = Text(
-        stop_tokens=(model.end_token,), chat_template=model.chat_template, special_tokens=model.special_tokens
+        stop_tokens=sorted({model.end_token, *model.end_tokens}),
+        chat_template=model.chat_template,
+        special_tokens=model.special_tokens,
     )
     made = write_bundle(
         job.input("backbone.tflite"), job.output("drafter.tflite"), job.input("tokenizer.json"),
