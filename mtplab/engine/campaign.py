@@ -151,8 +151,9 @@ class Campaign:
             elif not self._measured(run, cell, group):
                 (self._leave if gone or self._kept(state, cell) else self._fail)([cell], why)
             else:
+                outputs = run.measured["outputs"]
                 folder = write_cell(
-                    cell, self.experiment, state, header, group.configurations, run.measured["exact"], self.prompts()
+                    cell, self.experiment, state, header, group.configurations, outputs, self.prompts()
                 )
                 told = self.store.cell(cell.name)
                 told.status, told.reason, told.session = "done", None, folder.name

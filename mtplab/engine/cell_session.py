@@ -12,9 +12,10 @@ import msgspec
 from mtplab.engine.experiment import Cell, Experiment
 from mtplab.measure import pitfalls
 from mtplab.measure.conclude import MeasuredRound
-from mtplab.measure.exactness import Exactness
+from mtplab.measure.exactness import Exactness, compare_outputs
 from mtplab.measure.figures import configuration_figures, from_builtins, round_rates
 from mtplab.measure.plan import DEPLOYED, PLAIN, plain_of
+from mtplab.measure.protocol import PromptRun
 from mtplab.measure.rounds import advise, cold_rounds
 from mtplab.model.prompts import PromptSet, prompts_sha256
 from mtplab.pipeline.stages.conclude import concluded, summarise
@@ -33,7 +34,7 @@ def write_cell(
     state: LabState,
     header: Header,
     configurations: Sequence[Configuration],
-    exact: Mapping[str, Exactness | None],
+    outputs: Mapping[str, Sequence[PromptRun]],
     prompts: PromptSet,
 ) -> Path:
     """Write the cell's `session.json`, complete by itself, into a folder of its own named after it.
@@ -46,7 +47,7 @@ def write_cell(
     told = Header(
         schema=own.schema, session=own.session, created_utc=header.created_utc, t0=header.t0, versions=own.versions
     )
-    seen = cut_out(cell, state, header.session, configurations, exact, prompts)
+    seen = cut_out(cell, state, header.session, configurations, outputs, prompts)
     record = msgspec.structs.replace(record_of(seen, told, events_sha256=None), event_count=0)
     write_record(folder / archive.RECORD, record)
     return folder
@@ -57,7 +58,7 @@ def cut_out(
     state: LabState,
     session: str,
     configurations: Sequence[Configuration],
-    exact: Mapping[str, Exactness | None],
+    outputs: Mapping[str, Sequence[PromptRun]],
     prompts: PromptSet,
 ) -> LabState:
     """The state as if nothing but this cell had been measured; heat, facts and stages are those of the whole."""
@@ -78,7 +79,7 @@ def cut_out(
         DEPLOYED: _view(deployed, state.configurations[cell.configuration.name], cell.klass),
     }
     rounds = {name: _rounds(view) for name, view in seen.configurations.items()}
-    own = exact.get(cell.configuration.name)
+    own = None if policy.temperature else _exactness(cell, plain, outputs)
     _, seen.conclusion = concluded(
         [off, deployed], rounds, {DEPLOYED: own}, own, policy=policy, simulated=seen.identity.simulated,
         metadata_missing=seen.identity.missing(),
@@ -91,6 +92,15 @@ def cut_out(
     ]
     seen.earlier, seen.markers = [], []
     return seen
+
+
+def _exactness(cell: Cell, plain: Configuration, outputs: Mapping[str, Sequence[PromptRun]]) -> Exactness:
+    """Whether drafting changed an output of this cell's own prompts."""
+    off, on = (
+        [run for run in outputs.get(name, []) if cell.klass in (None, run.klass)]
+        for name in (plain.name, cell.configuration.name)
+    )
+    return compare_outputs(off, on)
 
 
 def _identity(identity: Identity, cell: Cell) -> Identity:

@@ -207,6 +207,7 @@ class _Measure:
             },
             "exact": exact,
             "exactness": whole,
+            "outputs": {c.name: self._outputs([c]) for c in self._planned},
         }
         figures["exactness"] = None if whole is None else msgspec.to_builtins(whole)
         cold = sum(not m.event.marks for m in self._done)
