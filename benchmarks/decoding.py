@@ -1,0 +1,205 @@
+"""What the decoding benchmarks share: graphs by recipe, prompts as tokens, timed runs as the lab's figures.
+
+Used by predicted.py and waterfall.py; nothing here is a measurement of its own.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from mtplab.litert.quantise import quantise
+from mtplab.litert.recipes import head_recipe_for, recipe_named
+from mtplab.litert.runtime import LiteRtBackbone, LiteRtHead
+from mtplab.measure.figures import PromptFigures, prompt_figures
+from mtplab.measure.protocol import PromptRun, RoundSeen, TokenSeen
+from mtplab.measure.rounds import schedule
+from mtplab.speculation.adaptive import Fixed
+from mtplab.speculation.decode import (
+    EndRecord,
+    Record,
+    RoundRecord,
+    TokenRecord,
+    decode_plain,
+    decode_speculative,
+)
+
+RESULTS = Path(__file__).resolve().parent / "results"
+PLAIN = "plain"
+
+
+class Request(msgspec.Struct, frozen=True):
+    """A prompt as tokens, chat template and all."""
+
+    name: str
+    klass: str
+    tokens: list[int]
+
+
+class Setup(msgspec.Struct, frozen=True):
+    """A model's float graphs and what is asked of them."""
+
+    backbone: Path
+    head: Path
+    requests: list[Request]
+    stop: frozenset[int]
+    modules: dict[str, dict[str, str]]
+
+
+def set_up(
+    model: str, kind: str, folder: Path, gammas: Sequence[int], prompts: str, each: int, longest: int
+) -> Setup:
+    """Export the float graphs into `folder` unless they are there, and encode `each` prompts of every class.
+
+    Prompts of more than `longest` tokens are left out.
+    """
+    from tokenizers import Tokenizer
+
+    from mtplab.litert.export import export_backbone, export_head, module_names
+    from mtplab.model.prompts import load_prompts
+    from mtplab.model.sources import load_model
+
+    loaded = load_model(model)
+    loaded.backbone.requires_grad_(False).eval()
+    head = loaded.heads[kind].requires_grad_(False).eval()
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {"backbone": folder / "backbone.tflite", "head": folder / f"head_{kind}.tflite"}
+    makers: dict[str, Callable[[Path], Any]] = {
+        "backbone": lambda path: export_backbone(loaded.backbone, path, gammas),
+        "head": lambda path: export_head(head, path, gammas=gammas),
+    }
+    modules = {}
+    for name, path in files.items():
+        if not path.exists():
+            half = path.with_suffix(".half")
+            makers[name](half)
+            half.rename(path)
+        names = path.with_suffix(".modules.json")
+        if not names.exists():
+            names.write_bytes(msgspec.json.encode(module_names(head if name == "head" else loaded.backbone, path)))
+        modules[name] = msgspec.json.decode(names.read_bytes(), type=dict[str, str])
+    encoder = Tokenizer.from_file(str(loaded.tokenizer_path))
+    chosen = load_prompts(prompts)
+    asked = [p for klass in chosen.classes() for p in chosen.of_class(klass)[:each]]
+    requests = [
+        Request(p.id, p.prompt_class, encoder.encode(p.text if p.raw else loaded.chat(p.text, p.system)).ids)
+        for p in asked
+    ]
+    fitting = [r for r in requests if len(r.tokens) <= longest]
+    return Setup(files["backbone"], files["head"], fitting, frozenset({loaded.end_token}), modules)
+
+
+def quantised(path: Path, recipe: str, modules: dict[str, str]) -> Path:
+    """The graph under a recipe, made once."""
+    if recipe == "float":
+        return path
+    target = path.with_name(f"{path.stem}.{recipe}.tflite")
+    if not target.exists():
+        half = target.with_suffix(".half")
+        quantise(path, half, recipe_named(recipe), modules)
+        half.rename(target)
+    return target
+
+
+def records_of(
+    backbone: LiteRtBackbone, head: Any, request: Request, gamma: int, limit: int, stop: frozenset[int]
+) -> Iterator[Record]:
+    """Decode one request: plainly where `gamma` is 0."""
+    if gamma == 0:
+        return decode_plain(backbone, request.tokens, limit=limit, stop=stop)
+    return decode_speculative(backbone, head, request.tokens, limit=limit, stop=stop, policy=Fixed(gamma))
+
+
+def figures_of(request: Request, began_ns: int, records: Sequence[Record]) -> PromptFigures:
+    """The records of one request as the figures that the lab makes of a token protocol."""
+    tokens = [TokenSeen(r.id, r.round, r.t_ns, r.margin) for r in records if isinstance(r, TokenRecord)]
+    rounds = [
+        RoundSeen(r.round, r.gamma, r.accepted, r.emitted, r.ranks, r.draft_ns, r.verify_ns)
+        for r in records
+        if isinstance(r, RoundRecord)
+    ]
+    end = next(r for r in records if isinstance(r, EndRecord))
+    run = PromptRun(
+        prompt=request.name,
+        klass=request.klass,
+        input_tokens=len(request.tokens),
+        warmup=False,
+        begin_ns=began_ns,
+        tokens=tuple(tokens),
+        rounds=tuple(rounds),
+        end_ns=end.t_ns,
+        reason=end.reason,
+        output_sha256=None,
+        problem=None,
+    )
+    return prompt_figures(run)
+
+
+class Way(msgspec.Struct, frozen=True):
+    """One way to decode that is measured beside others: a head (None: plain) at a draft length."""
+
+    name: str
+    head: Any = None
+    gamma: int = 0
+
+
+def interleaved(
+    backbone: LiteRtBackbone,
+    ways: Sequence[Way],
+    setup: Setup,
+    limit: int,
+    rounds: int,
+    minutes: float,
+    between: Callable[[int], None],
+) -> dict[str, list[list[PromptFigures]]]:
+    """Figures of every prompt, by way and round: ABBA. The first round only warms up.
+
+    Ends after `rounds` rounds, or after five of them once `minutes` are over; `between` is called before each round.
+    """
+    by_name = {way.name: way for way in ways}
+    found: dict[str, list[list[PromptFigures]]] = {way.name: [] for way in ways}
+    began = time.monotonic()
+    slots = schedule(list(by_name), rounds + 1)
+    for index in range(rounds + 1):
+        if index > 5 and time.monotonic() - began > 60 * minutes:
+            break
+        between(index)
+        for slot in (s for s in slots if s.index == index):
+            way = by_name[slot.configuration]
+            measured = []
+            for request in setup.requests:
+                backbone.reset()
+                start = time.monotonic_ns()
+                records = list(records_of(backbone, way.head, request, way.gamma, limit, setup.stop))
+                measured.append(figures_of(request, start, records))
+            found[way.name].append(measured)
+        print(f"  round {index} of {rounds}, {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    return found
+
+
+def different_outputs(found: dict[str, list[list[PromptFigures]]]) -> int:
+    """How many outputs were not plain decoding's."""
+    plain = {p.prompt: p.output_sha256 for p in found[PLAIN][0]}
+    return sum(
+        p.output_sha256 != plain[p.prompt] for rounds in found.values() for measured in rounds[:1] for p in measured
+    )
+
+
+def flat(rounds: Sequence[Sequence[PromptFigures]], klass: str | None = None) -> list[PromptFigures]:
+    """All prompts of all rounds, of one class if asked."""
+    return [p for measured in rounds for p in measured if klass in (None, p.klass)]
+
+
+def loaded_graphs(setup: Setup, recipe: str, threads: int) -> tuple[LiteRtBackbone, LiteRtHead]:
+    """Backbone and head under a recipe, the head reading the backbone's cache where it is of that kind."""
+    for_head = head_recipe_for(recipe_named(recipe)).name
+    backbone = LiteRtBackbone(quantised(setup.backbone, recipe, setup.modules["backbone"]), threads)
+    head = LiteRtHead(quantised(setup.head, for_head, setup.modules["head"]), threads, backbone=backbone)
+    return backbone, head
