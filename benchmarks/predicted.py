@@ -9,8 +9,8 @@ outside the measured 95 % interval, the term is named whose value out of the tim
 the prediction most: the step of plain decoding, α (rounds cut short by stop or limit), c, r, or what a round takes
 besides (overhead).
 
-Every finished table is kept in results/predicted.json, so that a run that was cut off goes on with what is missing; the
-text stands beside it. Graphs are made once, in --folder.
+Every finished table is kept in results/predicted.json, so that a run that was cut off goes on with what is missing;
+the text stands beside it. Graphs are made once, in --folder.
 """
 
 from __future__ import annotations

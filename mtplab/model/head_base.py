@@ -58,6 +58,8 @@ class Head(nn.Module):
     """Common part of all families: shared projection, one step, and the chain of γ steps."""
 
     takes_token = False
+    only_ids = False
+    """Whether `forward` gives ids[1,γ] int32 alone: see `choosing`."""
 
     def __init__(self, config: HeadConfig, backbone: Backbone, draft_ids: torch.Tensor | None = None) -> None:
         """`draft_ids` int64[draft_vocab], ascending, are the tokens of a reduced draft vocabulary."""
@@ -138,6 +140,12 @@ class Head(nn.Module):
     def project(self, state: torch.Tensor) -> torch.Tensor:
         """Draft logits[…,V] of a state[…,D]."""
         return self.expand(self.project_reduced(state))
+
+    def emit(self, reduced: list[torch.Tensor]) -> dict[str, torch.Tensor]:
+        """What `forward` gives of the reduced logits of γ drafts: logits[1,γ,V], or only the ids of their choice."""
+        if self.only_ids:
+            return {"ids": torch.cat([self.choose(one) for one in reduced], dim=1)}
+        return {"logits": torch.cat([self.expand(one) for one in reduced], dim=1)}
 
     def choose(self, reduced: torch.Tensor) -> torch.Tensor:
         """Token ids, int32, of the largest of reduced[…]."""

@@ -35,7 +35,7 @@ class RecurrentResidualHead(Head):
 
     def forward(self, hidden: torch.Tensor) -> dict[str, torch.Tensor]:
         """hidden[1,1,D] to logits[1,γ,V]."""
-        return {"logits": torch.cat(self.drafts_given(hidden, None), dim=1)}
+        return self.emit([self.project_reduced(state) for state in self.states_given(hidden, None)])
 
 
 class ParallelHead(Head):
@@ -73,7 +73,7 @@ class ParallelHead(Head):
 
     def forward(self, hidden: torch.Tensor) -> dict[str, torch.Tensor]:
         """hidden[1,1,D] to logits[1,γ,V]."""
-        return {"logits": torch.cat(self.drafts_given(hidden, None), dim=1)}
+        return self.emit([self.project_reduced(state) for state in self.states_given(hidden, None)])
 
 
 class TokenConditionedHead(Head):
@@ -122,10 +122,9 @@ class TokenConditionedHead(Head):
         state, drafts = self.begin(hidden), []
         for k in range(1, self.gamma + 1):
             state = self.step(state, self.embedding(token), k, attend)
-            reduced = self.project_reduced(state)
-            drafts.append(self.expand(reduced))
-            token = self.choose(reduced)
-        return {"logits": torch.cat(drafts, dim=1)}
+            drafts.append(self.project_reduced(state))
+            token = self.choose(drafts[-1])
+        return self.emit(drafts)
 
 
 class ZeroCopyHead(TokenConditionedHead):
