@@ -39,7 +39,7 @@ GRAPHS = ("backbone", "head")
 _SAVE_EVERY_S = 5.0
 _QUANTIZER = "ai-edge-quantizer"
 _VERIFY = re.compile(r"verify(_\d+)?")
-_DRAFT = re.compile(r"draft(_\d+)?")
+_DRAFT = re.compile(r"(draft|choices)(_\d+)?")
 
 
 class Collected(msgspec.Struct, frozen=True, kw_only=True):
@@ -278,7 +278,8 @@ class _Work:
                     "backbone gives; export it with mtplab."
                 )
             out = self.head.run(signature, {name: known[name] for name in shapes})
-            found = [int(token) for token in out["logits"][0].argmax(axis=-1)]
+            ids = out["ids"][0] if "ids" in out else out["logits"][0].argmax(axis=-1)
+            found = [int(token) for token in ids]
             longest = found if len(found) > len(longest) else longest
         return longest
 

@@ -18,7 +18,7 @@ import torch.nn as nn
 from mtplab.litert.audit import audit, key
 from mtplab.litert.errors import LiteRtError
 from mtplab.model.backbone import Backbone, empty_cache
-from mtplab.model.heads import Head, at_gamma
+from mtplab.model.heads import Head, at_gamma, choosing
 
 # done, total, what is being done
 Progress = Callable[[int, int, str], None]
@@ -50,17 +50,27 @@ def signature_names(gammas: Sequence[int]) -> dict[str, list[str]]:
     return {"backbone": [f"verify{mark}" for mark in marks], "head": [f"draft{mark}" for mark in marks]}
 
 
-def export_head(head: Head, path: Path, progress: Progress = unwatched, gammas: Sequence[int] | None = None) -> Path:
-    """Write `head` with a signature for each γ of `gammas` (its own γ unless given), weights shared.
+def export_head(
+    head: Head,
+    path: Path,
+    progress: Progress = unwatched,
+    gammas: Sequence[int] | None = None,
+    choices: bool = True,
+) -> Path:
+    """Write `head` with signatures for each γ of `gammas` (its own γ unless given), weights shared.
 
-    `draft` or `draft_G`: hidden[1,1,D] (and what its family takes) in, logits[1,G,V] out.
+    `draft` or `draft_G`: hidden[1,1,D] (and what its family takes) in, logits[1,G,V] out. With `choices` beside each
+    a `choices` or `choices_G` of the same inputs that gives ids[1,G] alone.
     """
     gammas = gammas or (head.gamma,)
     names = signature_names(gammas)["head"]
     parts = [at_gamma(head, gamma) for gamma in gammas]
-    return convert(
-        {name: (part, part.example_inputs()) for name, part in zip(names, parts, strict=True)}, path, progress
-    )
+    signatures: dict[str, tuple[nn.Module, dict[str, torch.Tensor]]] = {}
+    for name, part in zip(names, parts, strict=True):
+        signatures[name] = part, part.example_inputs()
+        if choices:
+            signatures[name.replace("draft", "choices")] = choosing(part), part.example_inputs()
+    return convert(signatures, path, progress)
 
 
 def export_backbone(

@@ -76,7 +76,9 @@ class Signature:
             key: model.create_input_buffer_by_name(name, key) for key in self.input_shapes if not is_cache(key)
         }
         outputs = [key for key in self.output_shapes if not is_cache(key)]
-        self._arrays = {key: _aligned(self.output_shapes[key]) for key in outputs} if on_host else {}
+        self._dtypes = {key: np.dtype(outs[key]["dtype"]) for key in outputs}
+        held = outputs if on_host else []
+        self._arrays = {key: _aligned(self.output_shapes[key], self._dtypes[key]) for key in held}
         self._proven: dict[str, bool] = {}
         self.outputs = {
             key: _host_buffer(self._arrays[key]) if on_host else model.create_output_buffer_by_name(name, key)
@@ -92,7 +94,7 @@ class Signature:
             self.copied_ns[key] = time.perf_counter_ns() - began
         self.model.run_by_name(self.name, {**self.inputs, **cache_in}, {**self.outputs, **cache_out})
 
-    def read(self, key: str, rows: slice = slice(None)) -> Floats:
+    def read(self, key: str, rows: slice = slice(None)) -> NDArray[Any]:
         """A copy of `rows` of the output [1, rows, width]."""
         began = time.perf_counter_ns()
         array = self._arrays.get(key)
@@ -103,13 +105,13 @@ class Signature:
         self.copied_ns[key] = time.perf_counter_ns() - began
         if array is not None and key not in self._proven:
             whole = self._read(key)
-            self._proven[key] = np.array_equal(array, whole, equal_nan=True)
+            self._proven[key] = np.array_equal(array, whole, equal_nan=array.dtype.kind == "f")
             return whole[0, rows]
         return values
 
-    def _read(self, key: str) -> Floats:
+    def _read(self, key: str) -> NDArray[Any]:
         shape = self.output_shapes[key]
-        values: Floats = self.outputs[key].read(int(np.prod(shape)), np.float32).reshape(shape)
+        values: NDArray[Any] = self.outputs[key].read(int(np.prod(shape)), self._dtypes[key]).reshape(shape)
         return values
 
 
@@ -117,14 +119,14 @@ def is_cache(name: str) -> bool:
     return name.startswith("kv_cache_")
 
 
-def _aligned(shape: tuple[int, ...]) -> Floats:
+def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     count = int(np.prod(shape))
     raw = np.full(count * 4 + _ALIGNMENT_BYTES, 0xFF, np.uint8)  # nan, so that what nobody wrote is no result
     begin = -raw.ctypes.data % _ALIGNMENT_BYTES
-    return raw[begin : begin + count * 4].view(np.float32).reshape(shape)
+    return raw[begin : begin + count * 4].view(dtype).reshape(shape)
 
 
-def _host_buffer(array: Floats) -> Any:
+def _host_buffer(array: NDArray[Any]) -> Any:
     from ai_edge_litert.tensor_buffer import TensorBuffer
 
     return TensorBuffer.create_from_host_memory(array)

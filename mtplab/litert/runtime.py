@@ -24,6 +24,7 @@ HeadCacheMode = Literal["none", "shared", "copied"]
 
 _VERIFY = re.compile(r"verify(_\d+)?")
 _DRAFT = re.compile(r"draft(_\d+)?")
+_CHOICES = re.compile(r"choices(_\d+)?")
 _PROBE_TOKENS = 5  # enough to make decode read slots that other signatures wrote
 
 
@@ -228,7 +229,9 @@ class LiteRtHead:
         threads: int = 2,
         accelerator: Accelerator = "cpu",
         backbone: LiteRtBackbone | None = None,
+        ranked: bool = False,
     ) -> None:
+        """`ranked` drafts by logits even where the graph chooses, so that the rank of a missed token is known."""
         self.path, self.threads = Path(path), threads
         self._model, self.init_ms = open_graph(path, threads, accelerator)
         self.handover_ns: int | None = None
@@ -243,6 +246,12 @@ class LiteRtHead:
                 "one named draft or draft_N; export it with mtplab."
             )
         self._drafts = {one.output_shapes["logits"][1]: one for one in drafts}
+        self._choices = {
+            one.output_shapes["ids"][1]: one
+            for name in names
+            if _CHOICES.fullmatch(name) and not ranked
+            for one in [Signature(self._model, name, on_host=accelerator == "cpu")]
+        }
         self.gammas = tuple(sorted(self._drafts))
         self.gamma = self.gammas[-1]
         longest = self._drafts[self.gamma]
@@ -256,6 +265,7 @@ class LiteRtHead:
         began = time.perf_counter()
         for gamma in self.gammas:
             self.draft(np.zeros(self.d_model, np.float32), 0, gamma, 1)
+            self.choices(np.zeros(self.d_model, np.float32), 0, gamma, 1)
         self.first_run_ms = (time.perf_counter() - began) * 1e3
 
     @property
@@ -270,10 +280,34 @@ class LiteRtHead:
         A length that was not exported is cut from the next longer one, and so costs what that one costs.
         """
         gamma = gamma or self.gamma
-        holding = [exported for exported in self.gammas if exported >= gamma]
+        logits: Floats = self._run(self._holding(self._drafts, gamma), "logits", hidden, token, gamma, pos)
+        return logits
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the graph gives the ids of its drafts, so that their logits never leave it."""
+        return bool(self._choices)
+
+    def choices(
+        self, hidden: Floats, token: int, gamma: int | None = None, pos: int | None = None
+    ) -> list[int] | None:
+        """Like `draft`, but the ids of the γ drafts alone; None where the graph was exported without them."""
+        if not self._choices:
+            return None
+        gamma = gamma or self.gamma
+        ids: list[int] = self._run(self._holding(self._choices, gamma), "ids", hidden, token, gamma, pos).tolist()
+        return ids
+
+    def _holding(self, signatures: dict[int, Signature], gamma: int) -> Signature:
+        """The shortest exported draft of at least γ tokens."""
+        holding = [exported for exported in sorted(signatures) if exported >= gamma]
         if not holding:
             raise LiteRtError(f"This head drafts at most {self.gamma} tokens and was asked for {gamma}.")
-        signature = self._drafts[holding[0]]
+        return signatures[holding[0]]
+
+    def _run(
+        self, signature: Signature, output: str, hidden: Floats, token: int, gamma: int, pos: int | None
+    ) -> NDArray[Any]:
         inputs: dict[str, Any] = {"hidden": np.asarray(hidden, np.float32).reshape(1, 1, self.d_model)}
         if self.takes_token:
             inputs["token"] = np.array([[token]], np.int32)
@@ -285,9 +319,9 @@ class LiteRtHead:
         caches = self._seen_caches()
         handover_ns = time.perf_counter_ns() - began
         signature.run(inputs, caches, {})
-        logits = signature.read("logits", slice(0, gamma))
+        drafted = signature.read(output, slice(0, gamma))
         self.handover_ns = handover_ns + sum(signature.copied_ns.values())
-        return logits
+        return drafted
 
     def _fitting(self, backbone: LiteRtBackbone | None) -> LiteRtBackbone | None:
         """`backbone`, if its caches are those that this head reads."""

@@ -107,6 +107,16 @@ def at_gamma(head: Head, gamma: int) -> Head:
     return other
 
 
+def choosing(head: Head) -> Head:
+    """`head` with the same weights, giving the ids of its drafts alone.
+
+    Logits then never leave the graph, and those of a reduced vocabulary need not be spread over the whole one.
+    """
+    other = copy.copy(head)
+    other.only_ids = True
+    return other
+
+
 def head_cost(head: Head, backbone: Backbone, bytes_per_parameter: float = 4.0) -> HeadCost:
     """Size of the head (R5). A round reads the own weights and the output projection once per step.
 

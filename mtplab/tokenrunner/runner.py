@@ -82,6 +82,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--temperature", type=float, default=0.0, help="0 is greedy")
     parser.add_argument("--top-k", type=int, help="sample among the K most likely tokens only")
     parser.add_argument("--seed", type=int, default=0, help="of sampling; greedy decoding draws nothing")
+    parser.add_argument(
+        "--ranks", action="store_true", help="draft by logits, so that the rank of a missed token is known; slower"
+    )
     parser.add_argument("--flush", choices=("prompt", "line"), default="prompt")
     return parser
 
@@ -147,7 +150,13 @@ class _Session:
         try:
             self.backbone = LiteRtBackbone(options.backbone, options.threads, accelerator=options.backend)
             self.head = (
-                LiteRtHead(options.head, self.head_threads, options.head_backend or options.backend, self.backbone)
+                LiteRtHead(
+                    options.head,
+                    self.head_threads,
+                    options.head_backend or options.backend,
+                    self.backbone,
+                    ranked=options.ranks,
+                )
                 if options.mtp == "on"
                 else None
             )
@@ -213,6 +222,7 @@ class _Session:
             top_k=options.top_k,
             context=backbone.context_limit,
             cache_mode=backbone.cache_mode,
+            drafts_by=None if head is None else "ids" if head.chooses else "logits",
             backbone={
                 **describe_file(options.backbone),
                 "init_ms": backbone.init_ms,

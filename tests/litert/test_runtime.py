@@ -38,6 +38,9 @@ class Oracle:
         self.answer, self.wrong_at, self.vocab, self.gamma = answer, wrong_at, vocab, gamma
         self.at = 0  # index of the answer's token that is chosen and not yet consumed
 
+    def choices(self, hidden: np.ndarray, token: int, gamma: int, pos: int) -> list[int] | None:
+        return None
+
     def draft(self, hidden: np.ndarray, token: int, gamma: int, pos: int) -> np.ndarray:
         assert gamma == self.gamma
         assert self.answer[self.at] == token, "speculation left the path of plain decoding"

@@ -51,6 +51,9 @@ class ToyDrafter:
     def __init__(self, backbone: ToyBackbone, wrong: Callable[[int], bool]) -> None:
         self.backbone, self.wrong, self.gamma = backbone, wrong, backbone.gammas[-1]
 
+    def choices(self, hidden: np.ndarray, token: int, gamma: int, pos: int) -> list[int] | None:
+        return None
+
     def draft(self, hidden: np.ndarray, token: int, gamma: int, pos: int) -> np.ndarray:
         prefix = [*self.backbone.cache[: int(hidden[0]) + 1].tolist(), token]
         rows = []
