@@ -33,6 +33,11 @@ from mtplab.speculation.decode import (
 
 RESULTS = Path(__file__).resolve().parent / "results"
 PLAIN = "plain"
+ALL = "all"
+# What is measured by default: the shipped models with their better head, and a ladder of draft lengths.
+HEADS = {"tiny": "token_conditioned", "smollm2": "zero_copy"}
+PROMPTS = {"tiny": "demo", "smollm2": "assistant"}
+LADDERS = {"tiny": (1, 2, 3), "smollm2": (1, 3, 7)}
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -50,22 +55,20 @@ class Setup(msgspec.Struct, frozen=True):
     head: Path
     requests: list[Request]
     stop: frozenset[int]
-    modules: dict[str, dict[str, str]]
 
 
-def set_up(
-    model: str, kind: str, folder: Path, gammas: Sequence[int], prompts: str, each: int, longest: int
-) -> Setup:
+def set_up(model: str, folder: Path, each: int, longest: int) -> Setup:
     """Export the float graphs into `folder` unless they are there, and encode `each` prompts of every class.
 
     Prompts of more than `longest` tokens are left out.
     """
     from tokenizers import Tokenizer
 
-    from mtplab.litert.export import export_backbone, export_head, module_names
+    from mtplab.litert.export import export_backbone, export_head
     from mtplab.model.prompts import load_prompts
     from mtplab.model.sources import load_model
 
+    kind, gammas = HEADS[model], LADDERS[model]
     loaded = load_model(model)
     loaded.backbone.requires_grad_(False).eval()
     head = loaded.heads[kind].requires_grad_(False).eval()
@@ -75,37 +78,34 @@ def set_up(
         "backbone": lambda path: export_backbone(loaded.backbone, path, gammas),
         "head": lambda path: export_head(head, path, gammas=gammas),
     }
-    modules = {}
     for name, path in files.items():
-        if not path.exists():
-            half = path.with_suffix(".half")
-            makers[name](half)
-            half.rename(path)
-        names = path.with_suffix(".modules.json")
-        if not names.exists():
-            names.write_bytes(msgspec.json.encode(module_names(head if name == "head" else loaded.backbone, path)))
-        modules[name] = msgspec.json.decode(names.read_bytes(), type=dict[str, str])
+        made_once(path, makers[name])
     encoder = Tokenizer.from_file(str(loaded.tokenizer_path))
-    chosen = load_prompts(prompts)
+    chosen = load_prompts(PROMPTS[model])
     asked = [p for klass in chosen.classes() for p in chosen.of_class(klass)[:each]]
     requests = [
         Request(p.id, p.prompt_class, encoder.encode(p.text if p.raw else loaded.chat(p.text, p.system)).ids)
         for p in asked
     ]
     fitting = [r for r in requests if len(r.tokens) <= longest]
-    return Setup(files["backbone"], files["head"], fitting, frozenset({loaded.end_token}), modules)
+    return Setup(files["backbone"], files["head"], fitting, frozenset({loaded.end_token}))
 
 
-def quantised(path: Path, recipe: str, modules: dict[str, str]) -> Path:
+def made_once(path: Path, make: Callable[[Path], Any]) -> Path:
+    """`path`, made under another name first, so that what was cut off is no graph."""
+    if not path.exists():
+        half = path.with_suffix(".half")
+        make(half)
+        half.rename(path)
+    return path
+
+
+def quantised(path: Path, recipe: str) -> Path:
     """The graph under a recipe, made once."""
     if recipe == "float":
         return path
     target = path.with_name(f"{path.stem}.{recipe}.tflite")
-    if not target.exists():
-        half = target.with_suffix(".half")
-        quantise(path, half, recipe_named(recipe), modules)
-        half.rename(target)
-    return target
+    return made_once(target, lambda half: quantise(path, half, recipe_named(recipe)))
 
 
 def records_of(
@@ -200,6 +200,6 @@ def flat(rounds: Sequence[Sequence[PromptFigures]], klass: str | None = None) ->
 def loaded_graphs(setup: Setup, recipe: str, threads: int) -> tuple[LiteRtBackbone, LiteRtHead]:
     """Backbone and head under a recipe, the head reading the backbone's cache where it is of that kind."""
     for_head = head_recipe_for(recipe_named(recipe)).name
-    backbone = LiteRtBackbone(quantised(setup.backbone, recipe, setup.modules["backbone"]), threads)
-    head = LiteRtHead(quantised(setup.head, for_head, setup.modules["head"]), threads, backbone=backbone)
+    backbone = LiteRtBackbone(quantised(setup.backbone, recipe), threads)
+    head = LiteRtHead(quantised(setup.head, for_head), threads, backbone=backbone)
     return backbone, head

@@ -25,7 +25,19 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from decoding import PLAIN, RESULTS, Setup, Way, different_outputs, flat, interleaved, loaded_graphs, set_up
+from decoding import (
+    ALL,
+    HEADS,
+    PLAIN,
+    RESULTS,
+    Setup,
+    Way,
+    different_outputs,
+    flat,
+    interleaved,
+    loaded_graphs,
+    set_up,
+)
 
 from mtplab.litert.runtime import LiteRtBackbone, LiteRtHead
 from mtplab.measure.figures import PromptFigures
@@ -36,12 +48,8 @@ from mtplab.speculation.decode import margin
 from mtplab.speculation.sampling import greedy
 from mtplab.speculation.speedup import expected_tokens_conditional
 
-GAMMAS = {"tiny": (1, 2, 3, 4), "smollm2": (1, 3, 7)}
-HEADS = {"tiny": "token_conditioned", "smollm2": "zero_copy"}
-PROMPTS = {"tiny": "demo", "smollm2": "assistant"}
 RECIPES = ("float", "dynamic_int8", "mixed")
 AIM_SHARE, AIM_ERROR = 0.9, 0.05
-ALL = "all"
 
 
 class Terms(msgspec.Struct, frozen=True):
@@ -131,7 +139,9 @@ class Probe:
 
     def _round(self, klass: str, gamma: int, hidden: Any, token: int, pos: int) -> None:
         began = time.perf_counter()
-        drafts = [greedy(row) for row in self.head.draft(hidden, token, gamma, pos)]
+        drafts = self.head.choices(hidden, token, gamma, pos)
+        if drafts is None:
+            drafts = [greedy(row) for row in self.head.draft(hidden, token, gamma, pos)]
         self._note(klass, "draft", gamma, began)
         began = time.perf_counter()
         logits, _ = self.backbone.verify([token, *drafts], pos)
@@ -207,8 +217,7 @@ def _substitutes(off: Sequence[PromptFigures], on: Sequence[PromptFigures]) -> d
 
 def measure(model: str, recipe: str, args: argparse.Namespace) -> Table:
     """One table: load, warm up, measure."""
-    gammas = tuple(args.gammas or GAMMAS[model])
-    setup = set_up(model, HEADS[model], args.folder / model, gammas, PROMPTS[model], args.each, args.longest_prompt)
+    setup = set_up(model, args.folder / model, args.each, args.longest_prompt)
     backbone, head = loaded_graphs(setup, recipe, args.threads)
     both = [g for g in backbone.gammas if g in head.gammas]
     probe = Probe(backbone, head, setup, args.limit)
@@ -261,9 +270,8 @@ def text_of(tables: Sequence[Table]) -> str:
 def main() -> None:
     """Measure what is missing, and print all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", nargs="+", choices=sorted(GAMMAS), default=["tiny"])
+    parser.add_argument("--model", nargs="+", choices=sorted(HEADS), default=["tiny"])
     parser.add_argument("--recipes", nargs="+", default=list(RECIPES))
-    parser.add_argument("--gammas", nargs="+", type=int, help="the exported ladder [1 2 3 4, of smollm2 1 3 7]")
     parser.add_argument("--folder", type=Path, default=cache_dir() / "benchmarks", help="where graphs are kept")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--each", type=int, default=5, help="prompts of each class")
