@@ -12,7 +12,8 @@ One interleaved run (ABBA) of plain decoding and of the same head at the same γ
     length N   the last way at the other exported draft lengths
 
 Printed for each class: decode speedup over plain with its 95 % interval, and what the step brought over the one
-before it (a ratio with its interval, both timed). All ways give plain decoding's tokens; a difference is counted and told.
+before it (a ratio with its interval, both timed). All ways must give the tokens of plain decoding; those that do not
+are counted and told.
 The result is kept in results/waterfall.json and .txt.
 """
 
