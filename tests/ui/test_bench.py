@@ -353,6 +353,9 @@ def test_typed_values_answer_at_once_and_u_takes_the_sessions_again(engine: Fake
         assert "typed by hand" in shown(live_app, body)
         await pilot.press("up")
         await until(pilot, lambda: live_app.bench.calculator.numbers.alpha == pytest.approx(0.273))
+        await pilot.press("home", "ctrl+k", *"56/213")
+        await until(pilot, lambda: "accepted÷drafted 0.26" in shown(live_app, body))
+        assert "is no number" not in shown(live_app, body)
         await pilot.press("escape", "u")
         await until(pilot, lambda: "computed from measured α, c, r" in shown(live_app, body))
 
