@@ -129,7 +129,8 @@ def make_graphs(model: str, kind: str, folder: Path, gammas: Sequence[int]) -> N
         return
     import torch
 
-    from mtplab.litert.export import export_drafter, export_head
+    from mtplab.litert.drafter import export_drafter
+    from mtplab.litert.export import export_head
     from mtplab.model.heads import Head, build_head
     from mtplab.model.sources import load_model
 
