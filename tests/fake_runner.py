@@ -28,7 +28,10 @@ class Spool:
 
 
 def said(flags: Flags, tokens: int = 9) -> list[str]:
-    """What a runner would print for three prompts: drafting takes half the time."""
+    """What a runner would print for three prompts: drafting takes half the time.
+
+    Asked for prose as well (the class that was named last), it has three prompts of that, too.
+    """
     spool = Spool()
     writer = ProtocolWriter(cast(Any, spool), flags["run"])
     writer.write("hello", 0, pid=1)
@@ -37,8 +40,10 @@ def said(flags: Flags, tokens: int = 9) -> list[str]:
     kind, _, length = flags.get("draft-length", "").partition(":")
     gamma = int(length) if kind == "fixed" else 2
     at = 0
-    for name in ("p1", "p2", "p3"):
-        writer.write("begin", at, prompt=name, **{"class": "code"}, input_tokens=4, warmup=False)
+    prose = ("p4", "p5", "p6") if flags.get("class") == "prose" else ()
+    for name in ("p1", "p2", "p3", *prose):
+        klass = "prose" if name in prose else "code"
+        writer.write("begin", at, prompt=name, **{"class": klass}, input_tokens=4, warmup=False)
         ids, step = list(range(tokens)), (5 if mtp else 10) * MS
         for i, token in enumerate(ids):
             at += step

@@ -115,7 +115,7 @@ class Bench:
     """Runs the same experiment again and again, each time as a new process would."""
 
     def __init__(self, folder: Path) -> None:
-        rows = [{"id": f"p{i}", "class": "code", "text": "x"} for i in (1, 2, 3)]
+        rows = [{"id": f"p{i}", "class": "code" if i < 4 else "prose", "text": "x"} for i in range(1, 7)]
         (folder / "few.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         self.file = folder / "experiment.toml"
         self.write(ADDITIVE)
@@ -166,6 +166,18 @@ def test_every_cell_becomes_a_session_that_opens_and_compares_by_itself(bench: B
     assert CliRunner().invoke(compare_command, [fixed, adaptive]).output.startswith("Not comparable")
     allowed = CliRunner().invoke(compare_command, [fixed, adaptive, "--vary", "mtp"])
     assert "Not comparable" not in allowed.output and "mtp-on" in allowed.output
+
+
+def test_classes_are_measured_together_and_each_cell_holds_its_own(bench: Bench) -> None:
+    bench.write(ADDITIVE.replace('["code"]', '["code", "prose"]'))
+    phone = Phone()
+    code, told = bench.run(phone)
+    assert code == 0 and len(told["cells"]) == 4 and len(phone.link.commands) == 15
+    for row in told["cells"]:
+        record = archive.open_session(row["session"]).record
+        prompts = [p for c in record.configurations for r in c.rounds for p in r["prompts"]]
+        assert {p["class"] for p in prompts} == {row["class"]} and len(prompts) == 30
+        assert record.exactness["compared"] == 3 and [s["class"] for s in record.scenarios] == [row["class"]]
 
 
 def test_a_killed_engine_loses_no_round_that_was_told(bench: Bench) -> None:

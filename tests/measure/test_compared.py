@@ -122,6 +122,8 @@ def test_rounds_of_several_lengths_have_one_alpha_and_no_gamma(run):
     assert told.figures["mean_acceptance_length"].value == pytest.approx(2.0)
     assert told.figures["gamma"].value is None and "1 to 3 tokens, 2.00 on average" in told.figures["gamma"].reason
     assert told.counts == []
+    steady = prompt_figures(run("q", list(range(12)), accepts=(2, 1)))
+    assert configuration_figures([[figures, steady]], mtp=True).counts == [], "a part is not the whole"
 
 
 def test_what_pools_classes_is_resampled_within_each_of_them():
