@@ -282,8 +282,8 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="measure also what is there already")
     parser.add_argument("--results", type=Path, default=RESULTS / "predicted.json")
     args = parser.parse_args()
-    if args.rounds < 5:
-        parser.error("fewer than 5 rounds say nothing")
+    if args.rounds < 5 or args.each < 2:
+        parser.error("fewer than 5 rounds, or one prompt of a class, give no interval")
     kept = args.results.exists() and msgspec.json.decode(args.results.read_bytes(), type=list[Table])
     tables: dict[tuple[str, str, int], Table] = {(t.model, t.recipe, t.threads): t for t in kept or ()}
     for model in args.model:

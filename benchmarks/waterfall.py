@@ -164,11 +164,14 @@ def heads_of(
         return quantised(folder / f"head_{kind}_{name}.tflite", for_head)
 
     own, table = quantised(setup.head, for_head), np.load(folder / "embedding.npy")
+    chosen = LiteRtHead(own, threads, backbone=backbone)
+    if not chosen.chooses:
+        raise SystemExit(f"{setup.head} was exported without `choices`; remove it, and it is made anew.")
     return {
         "calls": Called(graph("calls"), threads, backbone, table, gamma),
         "graph": Chosen(LiteRtHead(graph("full"), threads, backbone=backbone, ranked=True)),
         "vocabulary": Chosen(LiteRtHead(own, threads, backbone=backbone, ranked=True)),
-        "ids": LiteRtHead(own, threads, backbone=backbone),
+        "ids": chosen,
         "half": LiteRtHead(graph("half"), threads, backbone=backbone),
     }
 
@@ -260,8 +263,8 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=8.0, help="five rounds are measured anyway")
     parser.add_argument("--results", type=Path, default=RESULTS / "waterfall.json")
     args = parser.parse_args()
-    if args.rounds < 5:
-        parser.error("fewer than 5 rounds say nothing")
+    if args.rounds < 5 or args.each < 2:
+        parser.error("fewer than 5 rounds, or one prompt of a class, give no interval")
     found = measure(args)
     kept = msgspec.json.decode(args.results.read_bytes(), type=list[Waterfall]) if args.results.exists() else []
     key = (found.model, found.recipe, found.threads)
