@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -35,6 +35,7 @@ __all__ = [
     "marginal",
     "mean_acceptance_length",
     "merge",
+    "mixed_length_bounds",
     "ratio",
     "rounds_from_totals",
     "summarise",
@@ -319,3 +320,38 @@ def length_bounds(
     return tuple(
         percentile_interval(1 + (sums @ np.minimum(kept, gamma)) / rounds) for gamma in range(1, counts.gamma + 1)
     )
+
+
+def mixed_length_bounds(
+    classes: Mapping[str, AcceptCounts],
+    prompts: Sequence[AcceptCounts] = (),
+    prompt_classes: Sequence[str] = (),
+    *,
+    resamples: int = DEFAULT_RESAMPLES,
+    seed: int = DEFAULT_SEED,
+) -> tuple[tuple[float, float], ...]:
+    """The same for a load of several classes: τ is Σ tokens ÷ Σ rounds, where each class keeps its tokens.
+
+    Drawn within classes: over prompts where there are any, each of a class named in `prompt_classes`, else over
+    rounds. An interval of the pooled rounds would be one of another quantity: a class that drafts badly made more of
+    them than it has tokens. None at all where it is not known which prompt is of which class.
+    """
+    if len(prompts) != len(prompt_classes):
+        return ()
+    if prompts:
+        drawn, table = resample_weights(len(prompts), resamples, seed, prompt_classes), [p.counts for p in prompts]
+        of = {name: [i for i, one in enumerate(prompt_classes) if one == name] for name in prompt_classes}
+        sums = [drawn[:, own] @ np.asarray(table, dtype=np.float64)[own] for own in of.values()]
+    else:
+        random = np.random.default_rng(seed)
+        seen = [np.asarray(one.counts, dtype=np.float64) for one in classes.values()]
+        sums = [random.multinomial(int(row.sum()), row / row.sum(), size=resamples) for row in seen]
+    gamma = sums[0].shape[1] - 1
+    cut = np.minimum(np.arange(gamma + 1)[:, None], np.arange(1, gamma + 1))  # [accepted 0..γ, cut to 1..γ]
+    tokens, rounds = np.zeros(resamples), np.zeros((resamples, gamma))
+    for one in sums:
+        made = one.sum(axis=-1)
+        given = made + one @ np.arange(gamma + 1)
+        lengths = 1 + (one @ cut) / np.maximum(made, 1)[:, None]  # a class that was not drawn has no tokens
+        tokens, rounds = tokens + given, rounds + given[:, None] / lengths
+    return tuple(percentile_interval(tokens / column) for column in rounds.T)

@@ -180,6 +180,8 @@ def _gained(given: Given, gamma: int, round_cost: float) -> Estimate:
     tau, kind = given.length(gamma), f"{given.tau.kind}_at_{gamma}"
     low, high = given.interval(gamma) or (None, None)
     why = None if low is not None else f"drafts of {gamma} tokens were never recorded"
+    if low is None and given.source == "counts" and gamma < given.gamma:
+        why = "which prompt is of which class is not known, so another length of a mixed load has no interval"
     return scale(Estimate(tau, low, high, given.tau.n, kind, why), 1 / round_cost)
 
 

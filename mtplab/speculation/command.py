@@ -183,7 +183,7 @@ def _from_recorded(recorded: Recorded, gamma: int | None) -> tuple[Given, list[s
             f"the session drafted {recorded.counts.gamma} tokens a round and says nothing of γ = {gamma}; "
             "ask for fewer"
         )
-    given = from_counts(recorded.counts, recorded.prompts, recorded.classes)
+    given = from_counts(recorded.counts, recorded.prompts, recorded.classes, recorded.prompt_classes)
     return given, [f"Acceptance of configuration {recorded.configuration!r}, {len(recorded.prompts)} prompts."]
 
 

@@ -19,6 +19,7 @@ from mtplab.speculation.acceptance import (
     marginal,
     mean_acceptance_length,
     merge,
+    mixed_length_bounds,
     summarise,
 )
 from mtplab.speculation.intervals import Estimate
@@ -145,11 +146,12 @@ def from_counts(
     counts: AcceptCounts,
     prompts: Sequence[AcceptCounts] = (),
     classes: Mapping[str, AcceptCounts] | None = None,
+    prompt_classes: Sequence[str] = (),
 ) -> Given:
     """Accept counts; with the counts of each prompt the intervals are bootstrapped over prompts.
 
     `classes` are the counts of each prompt class, which together make up `counts`: with them another draft length
-    is answered class by class.
+    is answered class by class, and has an interval where `prompt_classes` names the class of each prompt.
     """
     if not counts.rounds:
         raise ValueError("the accept counts hold no round, so there is nothing to calculate from")
@@ -158,6 +160,7 @@ def from_counts(
     if len(several) > 1:
         alpha = bootstrap_by_prompt(several, "alpha_mle")
         tau = bootstrap_by_prompt(several, "mean_acceptance_length")
+    of_class = {name: one for name, one in (classes or {}).items() if one.rounds}
     return Given(
         counts.gamma,
         "counts",
@@ -165,8 +168,10 @@ def from_counts(
         tau,
         marginal(counts),
         msgspec.to_builtins(summarise(counts)),
-        tuple(_part(name, one) for name, one in (classes or {}).items() if one.rounds),
-        length_bounds(counts, several),
+        tuple(_part(name, one) for name, one in of_class.items()),
+        mixed_length_bounds(of_class, prompts, prompt_classes)
+        if len(of_class) > 1
+        else length_bounds(counts, several),
     )
 
 

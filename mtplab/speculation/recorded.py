@@ -32,6 +32,7 @@ class Recorded(msgspec.Struct, frozen=True):
     overhead: float | None
     simulated: bool
     classes: dict[str, AcceptCounts] = {}
+    prompt_classes: tuple[str, ...] = ()
     points: tuple[CostPoint, ...] = ()
     threads: int | None = None
     exported: tuple[int, ...] = ()
@@ -81,15 +82,15 @@ def recorded_prompts(name: str) -> tuple[Recorded, list[RecordedPrompt]]:
 def _recorded(record: SessionRecord, longest: bool) -> Recorded:
     found = []
     for configuration in record.configurations:
-        prompts = _prompts(configuration)
+        prompts, classes = _prompts(configuration)
         counts = _pooled(configuration, prompts)
         if counts is not None and counts.rounds:
-            found.append((configuration.name, counts, prompts))
+            found.append((configuration.name, counts, prompts, classes))
     if not found:
         raise SessionUnusable(f"{record.session} recorded no draft round; measure with MTP on first.")
-    name, counts, prompts = next((f for f in found if f[0] == DEPLOYED), found[0])
+    name, counts, prompts, classes = next((f for f in found if f[0] == DEPLOYED), found[0])
     if longest:
-        name, counts, prompts = max(found, key=lambda f: (f[1].gamma, f[0] == DEPLOYED))
+        name, counts, prompts, classes = max(found, key=lambda f: (f[1].gamma, f[0] == DEPLOYED))
     points, threads = recorded_costs(record, counts.gamma)
     export: dict[str, Any] = next((s.figures for s in record.stages if s.name == "export"), {})
     return Recorded(
@@ -101,6 +102,7 @@ def _recorded(record: SessionRecord, longest: bool) -> Recorded:
         overhead=_number(record.predicted.get("overhead")),
         simulated=record.simulated,
         classes=_classes(next(c for c in record.configurations if c.name == name), counts),
+        prompt_classes=tuple(classes),
         points=points,
         threads=threads,
         exported=exported_lengths_of(export, points),
@@ -128,13 +130,14 @@ def costs_of_session(name: str) -> tuple[tuple[CostPoint, ...], int | None]:
     return points, threads
 
 
-def _prompts(configuration: ConfigurationRecord) -> list[AcceptCounts]:
-    """Counts of each prompt over all rounds, a repeat that accepted just the same left out.
+def _prompts(configuration: ConfigurationRecord) -> tuple[list[AcceptCounts], list[str]]:
+    """Counts and class of each prompt over all rounds, a repeat that accepted just the same left out.
 
     Greedy rounds repeat to the token: five identical repeats are one observation, not five.
     """
     seen: set[tuple[str, tuple[int, ...]]] = set()
     by_prompt: dict[str, list[AcceptCounts]] = {}
+    classes: dict[str, str] = {}
     for measured in _dicts(configuration.rounds):
         for prompt in _dicts(measured.get("prompts")):
             gamma, accepts = prompt.get("gamma"), prompt.get("accepts")
@@ -144,8 +147,9 @@ def _prompts(configuration: ConfigurationRecord) -> list[AcceptCounts]:
                 if (key := (str(prompt.get("prompt")), tuple(accepts))) in seen:
                     continue
                 seen.add(key)
-                by_prompt.setdefault(str(prompt.get("prompt")), []).append(AcceptCounts.from_accepts(gamma, accepts))
-    return [merge(counts) for counts in by_prompt.values()]
+                by_prompt.setdefault(key[0], []).append(AcceptCounts.from_accepts(gamma, accepts))
+                classes.setdefault(key[0], clean_text(str(prompt.get("class")), 80))
+    return [merge(counts) for counts in by_prompt.values()], list(classes.values())
 
 
 def _pooled(configuration: ConfigurationRecord, prompts: list[AcceptCounts]) -> AcceptCounts | None:

@@ -41,6 +41,7 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     counts: Row | None = None
     prompts: tuple[Row, ...] = ()
     classes: tuple[tuple[str, Row], ...] = ()
+    prompt_classes: tuple[str, ...] = ()
     points: tuple[CostPoint, ...] = ()
     threads: int | None = None
     exported: Row = ()
@@ -73,7 +74,7 @@ def numbers_of(state: LabState) -> Numbers | None:
     measured = state.configurations.get(DEPLOYED)
     if measured is None:
         return None
-    counts, prompts = _counts(measured)
+    counts, prompts, prompt_classes = _counts(measured)
     if len(counts) < 2 or not sum(counts):
         return None
     from mtplab.speculation.measured import cost_points, exported_lengths_of
@@ -90,6 +91,7 @@ def numbers_of(state: LabState) -> Numbers | None:
         counts=counts,
         prompts=prompts,
         classes=_classes(measured, len(counts)),
+        prompt_classes=prompt_classes,
         draft_cost=None if there else 0.0,
         verify_cost=None if there else 1.0,
         points=points,
@@ -113,19 +115,22 @@ def _number(value: object) -> float | None:
     return float(value)
 
 
-def _counts(measured: ConfigurationView) -> tuple[Row, tuple[Row, ...]]:
-    """Pooled counts and counts of each prompt; repeats of a prompt are one prompt, not more evidence."""
+def _counts(measured: ConfigurationView) -> tuple[Row, tuple[Row, ...], tuple[str, ...]]:
+    """Pooled counts, counts and class of each prompt; repeats of a prompt are one prompt, not more evidence."""
     by_prompt: dict[str, list[int]] = {}
+    classes: dict[str, str] = {}
     for one in measured.rounds:
         for prompt in one.prompts:
             gamma, accepts = prompt.get("gamma"), prompt.get("accepts")
             if not isinstance(gamma, int) or not isinstance(accepts, list) or gamma + 1 != len(measured.counts):
                 continue
             row = by_prompt.setdefault(str(prompt.get("prompt")), [0] * (gamma + 1))
+            classes.setdefault(str(prompt.get("prompt")), str(prompt.get("class")))
             for accepted in accepts:
                 if isinstance(accepted, int) and 0 <= accepted <= gamma:
                     row[accepted] += 1
-    return tuple(measured.counts), tuple(tuple(row) for row in by_prompt.values())
+    rows = tuple(tuple(row) for row in by_prompt.values())
+    return tuple(measured.counts), rows, tuple(classes.values())
 
 
 def _classes(measured: ConfigurationView, width: int) -> tuple[tuple[str, Row], ...]:
@@ -159,7 +164,7 @@ def given_of(numbers: Numbers) -> Given:
     """What is known of acceptance."""
     counted = numbers.counts if numbers.alpha is None and numbers.totals is None else None
     if counted is not None:
-        return _given_counts(counted, numbers.prompts, numbers.classes)
+        return _given_counts(counted, numbers.prompts, numbers.classes, numbers.prompt_classes)
     from mtplab.speculation import given
 
     if numbers.totals is not None:
@@ -169,7 +174,9 @@ def given_of(numbers: Numbers) -> Given:
 
 
 @functools.lru_cache(maxsize=8)
-def _given_counts(counts: Row, prompts: tuple[Row, ...], classes: tuple[tuple[str, Row], ...]) -> Given:
+def _given_counts(
+    counts: Row, prompts: tuple[Row, ...], classes: tuple[tuple[str, Row], ...], prompt_classes: tuple[str, ...]
+) -> Given:
     """Kept, because its bootstraps cost more than all the rest and do not change while γ, c and r are tried."""
     from mtplab.speculation import given
     from mtplab.speculation.acceptance import AcceptCounts
@@ -180,6 +187,7 @@ def _given_counts(counts: Row, prompts: tuple[Row, ...], classes: tuple[tuple[st
         pooled,
         rows if _whole(pooled, rows) else (),
         named if _whole(pooled, named.values()) else None,
+        prompt_classes if _whole(pooled, rows) else (),
     )
 
 

@@ -104,3 +104,19 @@ def test_the_interval_is_of_prompts_where_there_are_several() -> None:
     points = curve(by_prompt, Cost(0.1, 1.2), [1, 2, 3, 4])
     assert [p.low is not None for p in points] == [True, True, True, False]
     assert [p.seen for p in points] == [True, True, True, False]
+
+
+def test_another_length_of_a_mixed_load_has_an_interval_of_its_own_mix() -> None:
+    # As many tokens of either class; the one that drafts badly takes most of the rounds.
+    good, bad = AcceptCounts((10, 5, 5, 80)), AcceptCounts((300, 15, 5, 0))
+    prompts, of = [good] * 4 + [bad] * 4, ["form"] * 4 + ["chat"] * 4
+    classes = {"form": merge(prompts[:4]), "chat": merge(prompts[4:])}
+    told = from_counts(merge(prompts), prompts, classes, of)
+    for gamma in (1, 2):
+        interval = told.interval(gamma)
+        assert interval is not None
+        assert interval[0] - 1e-9 <= told.length(gamma) <= interval[1] + 1e-9
+    untold = from_counts(merge(prompts), prompts, classes)
+    assert untold.interval(1) is None
+    answer = calculate(untold, Cost(0.1, 1.2), [1, 2, 3], at=1).speedup_interval
+    assert answer.low is None and answer.reason is not None and "class is not known" in answer.reason
