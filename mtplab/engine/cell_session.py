@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from mtplab.benchlog.files import exit_code_of
 from mtplab.engine.experiment import Cell, Experiment
 from mtplab.measure import pitfalls
 from mtplab.measure.conclude import MeasuredRound
@@ -25,7 +26,7 @@ from mtplab.session.configuration import Configuration
 from mtplab.session.events import Header
 from mtplab.session.identity import Identity, Policy
 from mtplab.session.record import record_of, write_record
-from mtplab.session.state import ConfigurationView, LabState
+from mtplab.session.state import ConfigurationView, LabState, standing
 
 
 def write_cell(
@@ -71,7 +72,9 @@ def cut_out(
     seen.run = msgspec.structs.replace(
         state.run, policy=policy, experiment=f"{cell.name}, measured beside others in {session}"
     )
-    seen.run_end = msgspec.structs.replace(state.run_end, outcome="done", exit_code=0, reason=None)
+    # The cell is whole whatever became of the others, but what the bench saw is true of it, too.
+    code = exit_code_of([standing(verdict) for verdict in state.verdicts if verdict.requested != "cpu"])
+    seen.run_end = msgspec.structs.replace(state.run_end, outcome="done", exit_code=code, reason=None)
     deployed = msgspec.structs.replace(cell.configuration, name=DEPLOYED)
     off = msgspec.structs.replace(plain, name=PLAIN)
     seen.configurations = {

@@ -7,7 +7,16 @@ from typing import Any
 
 import msgspec
 
-from mtplab.measure.conclude import ALL, MeasuredRound, Says, Scenario, judge_speedup, judge_steady, scenario
+from mtplab.measure.conclude import (
+    ALL,
+    MeasuredRound,
+    Says,
+    Scenario,
+    judge_heat,
+    judge_speedup,
+    judge_steady,
+    scenario,
+)
 from mtplab.measure.exactness import Exactness
 from mtplab.measure.figures import PromptFigures
 from mtplab.measure.plan import fixed_of, plain_of
@@ -62,6 +71,7 @@ class _Side(msgspec.Struct, frozen=True):
     configuration: Configuration
     prompts: tuple[PromptFigures, ...]
     rounds: int
+    marked: bool
 
 
 def compare_configurations(
@@ -85,7 +95,8 @@ def compare_configurations(
 
 def _side(configuration: Configuration, rounds: Sequence[MeasuredRound]) -> _Side:
     chosen, _ = cold_rounds([(r.marks, r) for r in rounds])
-    return _Side(configuration, tuple(p for one in chosen for p in one.prompts), len(chosen))
+    prompts = tuple(p for one in chosen for p in one.prompts)
+    return _Side(configuration, prompts, len(chosen), any(r.marks for r in chosen))
 
 
 def _classes(side: _Side) -> list[str]:
@@ -93,10 +104,10 @@ def _classes(side: _Side) -> list[str]:
 
 
 def _compare(on: _Side, off: _Side, exact: Exactness | None) -> Comparison:
-    rounds = min(on.rounds, off.rounds)
-    rows = [scenario(klass, off.prompts, on.prompts, rounds) for klass in _classes(on)]
-    if len(rows) > 1:
-        rows.append(scenario(ALL, off.prompts, on.prompts, rounds))
+    rounds, marked = min(on.rounds, off.rounds), (off.marked, on.marked)
+    classes = _classes(on)
+    names = [*classes, ALL] if len(classes) > 1 else classes
+    rows = [scenario(klass, off.prompts, on.prompts, rounds, marked) for klass in names]
     return Comparison(
         configuration=on.configuration.name,
         setting=on.configuration.text(),
@@ -125,7 +136,8 @@ def _gain(klass: str, adaptive: _Side, plain: _Side, fixed: Sequence[_Side]) -> 
         best, fixed_speedup = plain, decode_speedup(of(plain), of(plain))
     gain = decode_speedup(of(best), of(adaptive))
     rounds = min(adaptive.rounds, best.rounds, plain.rounds)
-    says, why = judge_steady(*judge_speedup(gain, rounds), of(best), of(adaptive))
+    steady = judge_steady(*judge_speedup(gain, rounds), of(best), of(adaptive))
+    says, why = judge_heat(*steady, best.marked, adaptive.marked)
     return AdaptiveGain(
         configuration=adaptive.configuration.name,
         policy=str(adaptive.configuration.draft_length),
@@ -145,14 +157,16 @@ def _gain(klass: str, adaptive: _Side, plain: _Side, fixed: Sequence[_Side]) -> 
 def sentence(comparisons: Sequence[Comparison], gains: Sequence[AdaptiveGain]) -> str | None:
     """What several configurations say together, in a sentence or two; None where there is only one.
 
-    The fastest is said to be fastest as measured, and where it was chosen among several, that this favours it.
+    The fastest is said to be fastest as measured, and where it was chosen among several, that this favours it. On
+    several grounds no one is: each is held against plain decoding on its own.
     """
     sound = [c for c in comparisons if c.exact is not False]
     overall = [(c, c.rows[-1]) for c in sound if c.rows and c.rows[-1].decode_speedup.value]
     if len(comparisons) < 2 or not overall:
         return None
     best, row = max(overall, key=lambda pair: pair[1].decode_speedup.value or 0.0)
-    text = f"Of {len(overall)} configurations {best.configuration} decodes fastest, {_span(row.decode_speedup)}"
+    what = "decodes fastest" if len({c.against for c, _ in overall}) == 1 else "gains most on its own ground"
+    text = f"Of {len(overall)} configurations that draft {best.configuration} {what}, {_span(row.decode_speedup)}"
     text += f" of {best.against} (chosen on the prompts it is judged on, which favours it)."
     for gain in gains:
         if gain.klass == MIXED or len({g.klass for g in gains}) == 1:

@@ -160,6 +160,17 @@ def judge_steady(
     return says, why
 
 
+def judge_heat(says: Says, why: str, off_marks: bool, on_marks: bool) -> tuple[Says, str]:
+    """The verdict, taken back where one side has cold rounds and the other only marked ones.
+
+    Hot against cold compares two states of a phone. Where both sides are marked it stands, and says so.
+    """
+    if off_marks != on_marks:
+        side = "with" if on_marks else "without"
+        return "unknown", f"{why}, but rounds {side} drafting are all marked (hot or cut off) beside cold ones"
+    return says, f"{why}, marked rounds only" if on_marks else why
+
+
 def _first_ms(prompts: Sequence[PromptFigures]) -> float:
     """Median over prompts of the time to the first token; 0 where it is unknown."""
     times = [t for repeats in by_prompt(prompts).values() if (t := prompt_median(repeats, "ttft_ms"))]
@@ -191,15 +202,15 @@ def conclude(
     off_figures = configuration_figures([r.prompts for r in off_rounds], mtp=False)
     on_figures = configuration_figures([r.prompts for r in on_rounds], mtp=True)
     missing = _missing(off_figures.figures, on_figures.figures)
-    scenarios = tuple(scenario(k, off, on, rounds) for k in sorted({p.klass for p in off + on}))
-    hot_only = any(r.marks for r in (*off_rounds, *on_rounds))
+    marked = any(r.marks for r in off_rounds), any(r.marks for r in on_rounds)
+    scenarios = tuple(scenario(k, off, on, rounds, marked) for k in sorted({p.klass for p in off + on}))
     return Conclusion(
         text=_text(
             scenarios,
             missing,
             exactness,
             simulated=simulated,
-            hot_only=hot_only,
+            hot_only=all(marked),
             metadata_missing=metadata_missing,
             ran_on=ran_on,
             sampled=sampled,
@@ -214,12 +225,22 @@ def conclude(
     )
 
 
-def scenario(klass: str, off: Sequence[PromptFigures], on: Sequence[PromptFigures], rounds: int) -> Scenario:
-    """What one class of prompts says of `on` against `off`; ALL pools them."""
+def scenario(
+    klass: str,
+    off: Sequence[PromptFigures],
+    on: Sequence[PromptFigures],
+    rounds: int,
+    marked: tuple[bool, bool] = (False, False),
+) -> Scenario:
+    """What one class of prompts says of `on` against `off`; ALL pools them.
+
+    `marked` is whether the rounds of either side, `off` first, are marked ones for want of cold ones.
+    """
     ours, theirs = ([p for p in side if klass in (p.klass, ALL)] for side in (off, on))
     speedup = paired_speedup(ours, theirs, "tokens_per_s", "paired_bootstrap")
     predicted = predict(ours, theirs)
-    says, why = judge_steady(*judge_speedup(speedup, rounds), ours, theirs, predicted.verify_cost)
+    steady = judge_steady(*judge_speedup(speedup, rounds), ours, theirs, predicted.verify_cost)
+    says, why = judge_heat(*steady, *marked)
     return Scenario(klass, says, speedup, predicted.measured, speedup.n, rounds, predicted, why)
 
 

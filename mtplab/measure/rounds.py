@@ -160,6 +160,7 @@ def cold_rounds(rounds: Iterable[tuple[Sequence[str], T]]) -> tuple[list[T], str
     if cold or not pairs:
         left_out = len(pairs) - len(cold)
         return cold, f"{left_out} of {len(pairs)} rounds were marked and kept apart." if left_out else None
+    pairs = [pair for pair in pairs if CABLE_LOST not in pair[0]] or pairs  # one cut off was measured again
     seen = sorted({mark for marks, _ in pairs for mark in marks})
     return [one for _, one in pairs], f"Only marked rounds exist ({', '.join(seen)}), so these are no cold figures."
 

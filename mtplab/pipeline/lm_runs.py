@@ -164,7 +164,10 @@ def own_counts(run: HostRun) -> Counts:
 
 
 class Beside(msgspec.Struct, frozen=True):
-    """One prompt of both programs: whether both read as many tokens, and the shorter output begins the longer."""
+    """One prompt of both programs: whether both read as many tokens, and the shorter output begins the longer.
+
+    What was shown by one side only, or by neither, was not compared and is not the same.
+    """
 
     prompt: str
     own_tokens: int
@@ -178,7 +181,7 @@ class Beside(msgspec.Struct, frozen=True):
     def same_rounds(self) -> bool:
         """Whether all rounds that both showed accepted the same."""
         shown = min(len(self.own_accepted), len(self.lm_accepted))
-        return self.own_accepted[:shown] == self.lm_accepted[:shown]
+        return shown > 0 and self.own_accepted[:shown] == self.lm_accepted[:shown]
 
 
 def beside(own: ProtocolRun, lm: ProtocolRun) -> list[Beside]:
@@ -193,7 +196,7 @@ def _beside(own: PromptRun, lm: PromptRun) -> Beside:
         prompt=own.prompt,
         own_tokens=len(mine),
         lm_tokens=len(theirs),
-        same_input=own.input_tokens == lm.input_tokens,
+        same_input=own.input_tokens is not None and own.input_tokens == lm.input_tokens,
         same_text=_begins(mine, theirs),
         own_accepted=tuple(r.accepted for r in own.rounds),
         lm_accepted=tuple(r.accepted for r in lm.rounds),
@@ -202,4 +205,4 @@ def _beside(own: PromptRun, lm: PromptRun) -> Beside:
 
 def _begins(one: Sequence[int], other: Sequence[int]) -> bool:
     shown = min(len(one), len(other))
-    return list(one[:shown]) == list(other[:shown])
+    return shown > 0 and list(one[:shown]) == list(other[:shown])

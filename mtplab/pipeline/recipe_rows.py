@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 from typing import Any
 
 from mtplab.pipeline.judging import Side, summary_of
@@ -56,8 +57,12 @@ def _evidence(estimate: dict[str, Any]) -> dict[str, Any]:
     return {("evidence" if name == "kind" else name): value for name, value in estimate.items()}
 
 
-def times(ms: Sequence[float | None]) -> Figure:
-    """The median of times of prompts, those of all turns together."""
-    known = [one for one in ms if one is not None]
+def times(turns: Sequence[Sequence[float | None]]) -> Figure:
+    """The median over prompts of each one's median over turns; a row of prompts for each turn.
+
+    The interval is over prompts: another turn of a prompt makes its own time steadier but is no further prompt.
+    """
+    by_prompt = [[ms for ms in column if ms is not None] for column in zip(*turns, strict=True)]
+    known = [median(column) for column in by_prompt if column]
     kind = "host_interleaved_median_bootstrap"
     return figure(bootstrap_median(known, kind) if known else unknown(kind, "nothing was timed"), "ms")

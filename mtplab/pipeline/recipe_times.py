@@ -16,12 +16,12 @@ TIMED_PROMPTS = 4
 
 
 class _Seen(msgspec.Struct):
-    """Milliseconds of one pair, a prompt of a turn each."""
+    """Milliseconds of one pair: a row for each turn, of a few prompts each."""
 
-    decode: list[float | None] = []
-    draft: list[float | None] = []
-    verify: list[float | None] = []
-    token: list[float | None] = []
+    decode: list[list[float | None]] = []
+    draft: list[list[float | None]] = []
+    verify: list[list[float | None]] = []
+    token: list[list[float | None]] = []
 
 
 def timed_texts(texts: Sequence[Text]) -> list[Text]:
@@ -45,10 +45,10 @@ def timed(
             pair = opens[place]()
             plain = plain_texts(pair.backbone, few, limits, tell)
             rounds = true_rounds(pair, few, limits, tell)
-            seen[place].decode += [one.decode_ms for one in plain]
-            seen[place].draft += [one.draft_ms for one in rounds]
-            seen[place].verify += [one.verify_ms for one in rounds]
-            seen[place].token += [one.ms_per_token for one in rounds]
+            seen[place].decode.append([one.decode_ms for one in plain])
+            seen[place].draft.append([one.draft_ms for one in rounds])
+            seen[place].verify.append([one.verify_ms for one in rounds])
+            seen[place].token.append([one.ms_per_token for one in rounds])
     return [
         msgspec.structs.replace(
             row,

@@ -30,7 +30,7 @@ from mtplab.pipeline.recipe_graphs import BackboneGraph, FloatGraphs, HeadGraphs
 from mtplab.pipeline.stages.loading import Text
 from mtplab.speculation.acceptance import AcceptCounts
 from mtplab.speculation.intervals import Estimate
-from mtplab.speculation.paired import delta_alpha, delta_own_text
+from mtplab.speculation.paired import delta_alpha, delta_given_text
 
 _BLOCK = re.compile(r"(blocks\.\d+)\.")
 _LOWER = ("INT2", "INT4")
@@ -186,7 +186,7 @@ class Bench:
         made = self._make([group])
         backbone = self._base_backbone if group.graph == "head" else self._open(made[0])
         counts = self._counts(self._load(*made, backbone))
-        return Lift(group.graph, group.name, group.to, delta_own_text(base, counts), self._added(made))
+        return Lift(group.graph, group.name, group.to, delta_given_text(base, counts), self._added(made))
 
     def _propose(self, groups: Sequence[Group]) -> Proposal:
         names = ", ".join(group.name for group in groups)

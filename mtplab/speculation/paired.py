@@ -24,8 +24,17 @@ def delta_alpha(crossed: Sequence[tuple[AcceptCounts, ...]]) -> Estimate:
 
 def delta_own_text(before: Sequence[AcceptCounts], after: Sequence[AcceptCounts]) -> Estimate:
     """Difference of the true rounds' α, each pair on its own text; bootstrapped over prompts, paired."""
+    return _delta(before, after, "delta_alpha_own_text_paired_bootstrap_by_prompt")
+
+
+def delta_given_text(before: Sequence[AcceptCounts], after: Sequence[AcceptCounts]) -> Estimate:
+    """Difference of α over one text that both pairs were judged on; bootstrapped over prompts, paired."""
+    return _delta(before, after, "delta_alpha_given_text_paired_bootstrap_by_prompt")
+
+
+def _delta(before: Sequence[AcceptCounts], after: Sequence[AcceptCounts], kind: str) -> Estimate:
     rows = [[*a.counts, *b.counts] for a, b in zip(before, after, strict=True) if a.rounds and b.rounds]
-    return bootstrap_statistic(rows, _change, "delta_alpha_own_text_paired_bootstrap_by_prompt")
+    return bootstrap_statistic(rows, _change, kind)
 
 
 def _crossed_change(sums: np.ndarray) -> np.ndarray:

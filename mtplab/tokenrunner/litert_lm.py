@@ -62,6 +62,11 @@ class _Session:
         for prompt in self.prompts:
             if prompt.text is None:
                 raise UsageError(f"Prompt {prompt.id} gives only token ids, and LiteRT-LM takes text; give its text.")
+            if prompt.templated and options.api == "conversation":
+                raise UsageError(
+                    f"Prompt {prompt.id} carries its chat template already, and a conversation puts the bundle's "
+                    "around it again; use --api session, or give the bare text."
+                )
         self.tokenizer = load_tokenizer(options.tokenizer)
         self.runtime = _import()
         self.engine = self._open()

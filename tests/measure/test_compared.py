@@ -105,7 +105,7 @@ def test_the_sentence_names_the_fastest_that_changed_no_output(measured):
     wrong = Exactness(5, 4, (), ("Prompt p gave other tokens.",), "One differs.")
     exact = {"mtp-on": FINE, "gamma-1": FINE, "adaptive-additive": wrong}
     text = sentence(*compare_configurations(planned, rounds, exact))
-    assert text is not None and text.startswith("Of 2 configurations gamma-1 decodes fastest, 1.67×")
+    assert text is not None and text.startswith("Of 2 configurations that draft gamma-1 decodes fastest, 1.67×")
     assert "which favours it" in text
     assert sentence(*compare_configurations(planned[:2], rounds, exact)) is None
 
@@ -145,3 +145,28 @@ def test_a_machine_that_drifts_between_rounds_is_seen_in_the_drift():
     assert drift([[0.1], [0.2]]) == 0.0
     assert np.ptp(drift([[0.0, 0.0, 0.0]] * 3)) == 0.0
     assert np.std(drift([[-0.5, 0.0, 0.5]] * 3)) > 0.1
+
+
+def test_hot_rounds_beside_cold_ones_are_no_verdict(measured):
+    planned, rounds = measured()
+    hot = {name: [type(r)(("throttled",), r.prompts) for r in own] for name, own in rounds.items()}
+    one_side, gains = compare_configurations(planned, {**rounds, "gamma-1": hot["gamma-1"]}, {})
+    told = {c.configuration: c.rows[-1] for c in one_side}
+    assert told["mtp-on"].says == "pays" and told["gamma-1"].says == "unknown"
+    assert "all marked" in told["gamma-1"].why
+    assert (gains[-1].fixed, gains[-1].says) == ("gamma-1", "unknown")
+    both, _ = compare_configurations(planned, hot, {})
+    assert {row.says for c in both for row in c.rows} == {"pays"}
+    assert all("marked rounds only" in row.why for c in both for row in c.rows)
+
+
+def test_on_several_grounds_no_configuration_is_called_fastest(measured):
+    planned, rounds = measured()
+    slow = [type(c)(**{**c_fields(c), "name": c.name + "-t1", "threads": 1}) for c in planned[:2]]
+    more = {**rounds, **{c.name: rounds[c.name.removesuffix("-t1")] for c in slow}}
+    text = sentence(*compare_configurations([*planned, *slow], more, {}))
+    assert text is not None and "decodes fastest" not in text and "gains most on its own ground" in text
+
+
+def c_fields(configuration):
+    return {name: getattr(configuration, name) for name in configuration.__struct_fields__}

@@ -110,3 +110,9 @@ def test_the_advised_number_of_rounds_reaches_the_precision():
     advice = advise(first)
     many = np.array([advise(list(rng.normal(100, 12, 8 + advice.further))).relative_half_width for _ in range(200)])
     assert 0.03 < np.median(many) < 0.08
+
+
+def test_a_round_cut_off_is_no_figure_where_hot_ones_saw_their_end():
+    rounds = [(("throttled", "cable-lost"), "cut"), (("throttled",), "again"), (("began-hot",), "next")]
+    assert cold_rounds(rounds)[0] == ["again", "next"]
+    assert cold_rounds(rounds[:1])[0] == ["cut"]

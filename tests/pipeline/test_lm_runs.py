@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +15,7 @@ from mtplab.pipeline.bundle_command import bundle_command, stages_of
 from mtplab.pipeline.errors import PipelineError
 from mtplab.pipeline.lm_runs import Counts, HostRun, beside, lm_counts, own_counts
 from mtplab.pipeline.stage import RunParameters
+from mtplab.tokenrunner import litert_lm
 from mtplab.tokenrunner.arrivals import Piece, Request, write_prompt
 from mtplab.tokenrunner.protocol import ProtocolWriter
 
@@ -114,3 +116,21 @@ def test_calibration_is_run_for_a_backbone_that_wants_it_and_refused_for_a_draft
     assert stages.index("calibrate") < stages.index("quantise")
     with pytest.raises(PipelineError, match="give --head-recipe a dynamic one"):
         stages_of(RunParameters(head_recipe="static_int8"))
+
+
+def test_what_was_not_shown_is_not_called_the_same() -> None:
+    whole, silent = _protocol(WHOLE), _protocol(("a", [], 0, 8))
+    (row,) = beside(whole, silent)
+    assert row.lm_tokens == 0 and not row.same_text and not row.same_rounds
+
+
+def test_a_prompt_that_carries_its_template_is_not_given_to_a_conversation(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"id": "p", "class": "chat", "text": "<|im_start|>user x", "templated": true}\n')
+    argv = ["--bundle=b.litertlm", f"--tokenizer={tmp_path / 'none.json'}", f"--prompts={prompts}"]
+    assert litert_lm.main([*argv, "--api=conversation"]) == 1
+    assert "carries its chat template already" in capfd.readouterr().err
+    assert litert_lm.main([*argv, "--api=session"]) == 1
+    assert "none.json cannot be read" in capfd.readouterr().err
