@@ -338,6 +338,7 @@ def mixed_length_bounds(
     """
     if len(prompts) != len(prompt_classes):
         return ()
+    sums: list[np.ndarray]
     if prompts:
         drawn, table = resample_weights(len(prompts), resamples, seed, prompt_classes), [p.counts for p in prompts]
         of = {name: [i for i, one in enumerate(prompt_classes) if one == name] for name in prompt_classes}
@@ -345,7 +346,7 @@ def mixed_length_bounds(
     else:
         random = np.random.default_rng(seed)
         seen = [np.asarray(one.counts, dtype=np.float64) for one in classes.values()]
-        sums = [1.0 * random.multinomial(int(row.sum()), row / row.sum(), size=resamples) for row in seen]
+        sums = [random.multinomial(int(row.sum()), row / row.sum(), size=resamples) for row in seen]
     gamma = sums[0].shape[1] - 1
     cut = np.minimum(np.arange(gamma + 1)[:, None], np.arange(1, gamma + 1))  # [accepted 0..γ, cut to 1..γ]
     tokens, rounds = np.zeros(resamples), np.zeros((resamples, gamma))
