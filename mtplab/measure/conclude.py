@@ -24,7 +24,7 @@ from mtplab.measure.pitfalls import TTFT_RATIO_LIMIT
 from mtplab.measure.predict import Prediction, predict
 from mtplab.measure.rounds import MIN_ROUNDS, cold_rounds
 from mtplab.session.events import Figure, RoundMeasured
-from mtplab.speculation.intervals import Estimate, drift, percentile_interval, resample_weights, unknown
+from mtplab.speculation.intervals import Estimate, drift, percentile_interval, resample_weights, unknown, widening
 
 Says = Literal["pays", "breaks even", "costs", "unknown"]
 EQUAL_WITHIN = 0.02  # a difference nobody would feel: an interval inside ± this is break-even
@@ -91,7 +91,8 @@ def paired_speedup(plain: Sequence[PromptFigures], mtp: Sequence[PromptFigures],
 
     Each prompt gives the ratio of its medians over rounds (times inverted); the value is their geometric mean,
     which is the same whichever side one divides by. The 95 % interval draws prompts (within their classes) and,
-    independently, rounds (interleaved neighbours paired), so that a machine that drifts between rounds widens it.
+    independently, rounds (interleaved neighbours paired), so that a machine that drifts between rounds widens it;
+    both are widened for their small numbers.
     `n` is the number of prompts measured on both sides.
     """
     left, right = by_prompt(plain), by_prompt(mtp)
@@ -109,8 +110,9 @@ def paired_speedup(plain: Sequence[PromptFigures], mtp: Sequence[PromptFigures],
     value = float(np.exp(ratios.mean()))
     if len(logs) < 2:
         return Estimate(value, None, None, 1, kind, "one prompt alone gives no interval")
-    spread = resample_weights(len(logs), strata=classes) @ ratios / len(logs) + drift(by_round)
-    low, high = percentile_interval(np.exp(spread))
+    off_mean = resample_weights(len(logs), strata=classes) @ ratios / len(logs) - ratios.mean()
+    spread = off_mean * widening(len(logs), classes) + drift(by_round)
+    low, high = percentile_interval(value * np.exp(spread))
     return Estimate(value, min(low, value), max(high, value), len(logs), kind)
 
 

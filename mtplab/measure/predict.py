@@ -11,7 +11,7 @@ import numpy as np
 
 from mtplab.measure.figures import PromptFigures, by_prompt, prompt_median
 from mtplab.speculation.acceptance import conditional, merge
-from mtplab.speculation.intervals import Estimate, drift, percentile_interval, resample_weights, unknown
+from mtplab.speculation.intervals import Estimate, drift, percentile_interval, resample_weights, unknown, widening
 from mtplab.speculation.speedup import expected_tokens_conditional
 
 _DRAFT_TIMES = ("decode_us", "draft_us", "verify_us")
@@ -45,7 +45,8 @@ def decode_speedup(plain: Sequence[PromptFigures], mtp: Sequence[PromptFigures])
     """Measured speedup of decoding alone: (time ÷ steps) off ÷ (time ÷ steps) on, sums over prompts measured on both.
 
     A ratio of sums, not a mean of ratios, because that is what τ/K of pooled rounds predicts. Bootstrapped over
-    prompts (within their classes, both sides of a prompt drawn together) and over rounds, neighbours paired.
+    prompts (within their classes, both sides of a prompt drawn together) and over rounds, neighbours paired, and
+    widened for their small numbers.
     """
     off, on = by_prompt(plain), by_prompt(mtp)
     rows, classes = [], []
@@ -64,8 +65,8 @@ def _with_drift(rows: np.ndarray, classes: Sequence[str], by_round: Sequence[Seq
     value = float(_speedup_of(rows.sum(axis=0)))
     if len(rows) < 2:
         return Estimate(value, None, None, 1, "paired_bootstrap", "one prompt alone gives no interval")
-    drawn = _speedup_of(resample_weights(len(rows), strata=classes) @ rows) * np.exp(drift(by_round))
-    low, high = percentile_interval(drawn)
+    drawn = np.log(_speedup_of(resample_weights(len(rows), strata=classes) @ rows) / value)
+    low, high = percentile_interval(value * np.exp(drawn * widening(len(rows), classes) + drift(by_round)))
     return Estimate(value, min(low, value), max(high, value), len(rows), "paired_bootstrap")
 
 

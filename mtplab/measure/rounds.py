@@ -9,6 +9,8 @@ from typing import TypeVar
 
 import msgspec
 
+from mtplab.speculation.intervals import t_95
+
 MIN_ROUNDS = 5
 SKIN_LIMIT_C = 37.0
 STATUS_LIGHT = 1
@@ -18,12 +20,6 @@ THROTTLED = "throttled"
 HEAT_UNKNOWN = "heat-unknown"
 CABLE_LOST = "cable-lost"
 MARKS = (BEGAN_HOT, THROTTLED, HEAT_UNKNOWN, CABLE_LOST)
-
-# Two-sided 95 % quantiles of Student's t for 1..30 degrees of freedom; beyond, the normal one is near enough.
-_T_95 = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
-    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-)  # fmt: skip
 
 
 class Slot(msgspec.Struct, frozen=True):
@@ -172,9 +168,9 @@ def advise(values: Sequence[float], target: float = 0.05) -> Advice:
     mean, deviation = statistics.fmean(values), statistics.stdev(values)
     if mean <= 0 or not all(math.isfinite(v) for v in values):
         return Advice(None, None, "The rounds' values are no positive numbers, so no precision can be told.")
-    now = _quantile(len(values)) * deviation / math.sqrt(len(values)) / mean
+    now = t_95(len(values) - 1) * deviation / math.sqrt(len(values)) / mean
     needed = len(values)
-    while needed < 10_000 and _quantile(needed) * deviation / math.sqrt(needed) / mean > target:
+    while needed < 10_000 and t_95(needed - 1) * deviation / math.sqrt(needed) / mean > target:
         needed += 1
     further = max(needed, MIN_ROUNDS) - len(values)
     state = f"known to ±{100 * now:.1f} % after {len(values)} rounds"
@@ -184,7 +180,3 @@ def advise(values: Sequence[float], target: float = 0.05) -> Advice:
     return Advice(
         further, now, f"The figure is {state}; about {further} more for {wanted} and at least {MIN_ROUNDS}."
     )
-
-
-def _quantile(n: int) -> float:
-    return _T_95[n - 2] if n - 2 < len(_T_95) else 1.96
