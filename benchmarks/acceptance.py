@@ -61,9 +61,10 @@ def tiny_files(recipe: str, folder: Path) -> dict[str, Path]:
     """The graphs of the tiny model by `recipe`, with the evaluation graph beside them."""
     from mtplab.litert.recipes import head_recipe_for, recipe_named
     from mtplab.pipeline.cache import Store
+    from mtplab.pipeline.host_run import run_host_stage
     from mtplab.pipeline.job import Job
     from mtplab.pipeline.recipe_graphs import FloatGraphs
-    from mtplab.pipeline.stage import RunParameters, StageResult, inputs_for, params_for, run_host_stage
+    from mtplab.pipeline.stage import RunParameters, StageResult, inputs_for, params_for
     from mtplab.session import paths
 
     run, store = RunParameters(), Store(paths.cache_dir() / "stages")

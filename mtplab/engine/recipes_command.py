@@ -143,7 +143,8 @@ def _exported(model: str, head: str) -> dict[str, Path]:
     """The float graphs of a model, out of the stage cache or exported into it."""
     from mtplab.pipeline.cache import Store
     from mtplab.pipeline.headless import as_named
-    from mtplab.pipeline.stage import RunParameters, StageResult, inputs_for, params_for, run_host_stage
+    from mtplab.pipeline.host_run import run_host_stage
+    from mtplab.pipeline.stage import RunParameters, StageResult, inputs_for, params_for
     from mtplab.session import paths
 
     run = as_named(RunParameters(model=model, head=head))

@@ -29,6 +29,7 @@ from mtplab.pipeline.cache import Store
 from mtplab.pipeline.choices import choose, choose_model, head_name, model_name, prompt_sets
 from mtplab.pipeline.device_stage import DeviceContext, Outcome, StageCancelled
 from mtplab.pipeline.errors import PipelineError
+from mtplab.pipeline.host_run import run_host_stage
 from mtplab.pipeline.job import StageFailed
 from mtplab.pipeline.stage import (
     HOST_STAGES,
@@ -38,7 +39,6 @@ from mtplab.pipeline.stage import (
     inputs_for,
     params_for,
     recipe_pairs,
-    run_host_stage,
 )
 from mtplab.session import events as ev
 from mtplab.session import paths

@@ -49,13 +49,6 @@ class Weight(msgspec.Struct, frozen=True):
     sha256: str
     module: str | None = None
 
-    @property
-    def elements(self) -> int:
-        n = 1
-        for size in self.shape:
-            n *= size
-        return n
-
 
 class Audit(msgspec.Struct, frozen=True):
     """All weights of a file, largest first, and by `key` of a use how its operation computes."""

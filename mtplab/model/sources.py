@@ -169,12 +169,6 @@ def _load_smollm2(folder: Path) -> LoadedModel:
     )
 
 
-def with_head(model: LoadedModel, path: Path) -> LoadedModel:
-    """`model` with the head of another file in the place of its own of that family."""
-    head = load_head(path, model.backbone)
-    return msgspec.structs.replace(model, heads={**model.heads, head.config.kind: head})
-
-
 def _kept_tokenizer(text: str, sha256: str) -> Path:
     """A GGUF keeps its tokenizer inside; the stages want a file, so it is written once into the cache."""
     folder = cache_dir() / "tokenizers"

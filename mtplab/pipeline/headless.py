@@ -15,7 +15,8 @@ import msgspec
 from mtplab.model.files import is_factory
 from mtplab.pipeline.cache import Store
 from mtplab.pipeline.choices import choose, choose_model
-from mtplab.pipeline.stage import RunParameters, StageResult, inputs_for, params_for, run_host_stage
+from mtplab.pipeline.host_run import run_host_stage
+from mtplab.pipeline.stage import RunParameters, StageResult, inputs_for, params_for
 from mtplab.session.text import clean_text
 
 

@@ -11,7 +11,8 @@ from mtplab.engine.options import RunOptions
 from mtplab.engine.runner import check_run
 from mtplab.model.errors import ModelError
 from mtplab.pipeline.choices import HeadFile, choose, choose_model, head_name, model_name, prompt_sets
-from mtplab.pipeline.stage import RunParameters, key_of, params_for
+from mtplab.pipeline.host_run import key_of
+from mtplab.pipeline.stage import RunParameters, params_for
 
 
 def test_every_model_has_its_own_default_head_and_prompts() -> None:

@@ -12,6 +12,7 @@ from stage_jobs import make_job, quiet, recipe_values
 
 from mtplab.pipeline.cache import ArtefactRef, Store
 from mtplab.pipeline.errors import PipelineError
+from mtplab.pipeline.host_run import key_of, run_host_stage
 from mtplab.pipeline.job import StageFailed
 from mtplab.pipeline.stage import (
     HOST_STAGES,
@@ -19,10 +20,8 @@ from mtplab.pipeline.stage import (
     StageResult,
     host_stage,
     inputs_for,
-    key_of,
     needed_for,
     params_for,
-    run_host_stage,
 )
 from mtplab.session.identity import Policy
 
@@ -279,7 +278,7 @@ def test_an_input_that_left_the_cache_is_named(tmp_path: Path) -> None:
 def test_a_part_that_is_killed_leaves_the_parts_before_it_and_the_next_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mtplab.pipeline import stage
+    from mtplab.pipeline import host_run, stage
     from mtplab.pipeline.process import Ended
 
     ran: list[str] = []
@@ -294,7 +293,7 @@ def test_a_part_that_is_killed_leaves_the_parts_before_it_and_the_next_run_goes_
             return Ended("failed", {}, "The worker was killed by SIGKILL; run the stage again.")
         return Ended("done", {"figures": {job.stage: 1}, "artefacts": [file], "records": {}, "summary": job.stage})
 
-    monkeypatch.setattr(stage, "run_worker", worker)
+    monkeypatch.setattr(host_run, "run_worker", worker)
     monkeypatch.setattr(stage, "model_files", lambda spec: {"backbone.safetensors": "00"})
     store, told = Store(tmp_path / "cache"), list[float]()
     (tmp_path / "json").write_text("{}")
