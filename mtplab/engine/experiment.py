@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -103,14 +105,17 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 def read_experiment(path: Path) -> Experiment:
     """The experiment in a file; EngineError with exit code 1 and a sentence that says where it is wrong."""
     try:
-        table = tomllib.loads(path.read_text("utf-8"))
+        table = tomllib.loads(path.read_text("utf-8-sig"))
         experiment = msgspec.convert(table, Experiment)
     except (OSError, UnicodeDecodeError) as error:
         raise EngineError(f"The experiment {path.name} cannot be read ({error}).", 1) from None
     except tomllib.TOMLDecodeError as error:
         raise EngineError(f"The experiment {path.name} is no TOML: {clean_text(str(error), 200)}.", 1) from None
+    except RecursionError:
+        raise EngineError(f"The experiment {path.name} cannot be used: it is nested too deeply.", 1) from None
     except msgspec.ValidationError as error:
-        said = clean_text(str(error), 300).replace("Object ", "it ", 1).replace("`$.", "`").replace(" - at ", " in ")
+        said = clean_text(str(error), 300).replace("Object missing", "it lacks the")
+        said = said.replace("Object ", "it ", 1).replace("`$.", "`").replace(" - at ", " in ")
         raise EngineError(f"The experiment {path.name} cannot be used: {said}.", 1) from None
     try:
         _check(experiment)
@@ -140,9 +145,16 @@ def _check(experiment: Experiment) -> None:
         raise ValueError("a core mask is a hexadecimal number such as f0, or empty")
     if not axes.gammas:
         raise ValueError("`axes.gammas` needs a draft length: adaptive policies choose among them")
-    count = len(cells_of(experiment))
-    if count > MAX_CELLS:
-        raise ValueError(f"its axes make {count} cells, and {MAX_CELLS} are the most")
+    most = math.prod(len(values) for values in _axis_values(axes))
+    if most > MAX_CELLS:  # counted before they are made: a slip of the pen may ask for millions
+        raise ValueError(f"its axes make {most} cells, and {MAX_CELLS} are the most")
+    recipe_of: dict[str, str] = {}
+    for cell in cells_of(experiment):
+        other = recipe_of.setdefault(cell.name, cell.recipe)
+        if other != cell.recipe:
+            raise ValueError(
+                f"the recipes {other!r} and {cell.recipe!r} would both be the cell {cell.name}; rename one of them"
+            )
     try:
         check_scenario(experiment.standin)
     except EngineError as error:
@@ -157,14 +169,16 @@ def _one_of(field: str, values: Sequence[str], known: Sequence[str]) -> None:
 
 def cells_of(experiment: Experiment) -> list[Cell]:
     """All cells, in the order in which they are told."""
-    axes = experiment.axes
+    return list(dict.fromkeys(_cell(*values) for values in itertools.product(*_axis_values(experiment.axes))))
+
+
+def _axis_values(axes: Axes) -> tuple[Sequence[Any], ...]:
+    """The values of every axis in the order in which `_cell` takes them."""
     lengths = [f"fixed:{gamma}" for gamma in axes.gammas] + [ADAPTIVE + policy for policy in axes.policies]
-    classes: list[str | None] = [*axes.classes] if axes.classes else [None]
-    made = itertools.product(
+    return (
         axes.recipes, axes.threads, axes.head_threads, axes.backends, axes.core_masks, lengths,
-        classes,
+        axes.classes or (None,),
     )  # fmt: skip
-    return list(dict.fromkeys(_cell(*values) for values in made))
 
 
 def _cell(

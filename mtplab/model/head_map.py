@@ -47,7 +47,7 @@ def read_map(path: Path) -> HeadMap:
     """Raise `ModelError` when `path` is no map."""
     try:
         return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), type=HeadMap)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError, RecursionError) as error:
         raise ModelError(
             f"The map {path.name} cannot be read ({error}); it names kind, gamma and [tensors] with ours = theirs."
         ) from error

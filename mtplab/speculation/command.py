@@ -246,13 +246,24 @@ def _cost(
     """What a round costs: what was typed, else what was measured, else the best case, and which of them it was."""
     draft, verify, extra = typed
     points, threads = measured
-    found = measured_cost(points, threads, gamma, head) if typed == (None, None, None) else None
-    if found is not None:
-        cost, notes = found
-        return cost, [f"Draft and verify cost were measured{f' on {threads} threads' if threads else ''}.", *notes]
-    assumed = of_session and typed == (None, None, None)
-    notes = ["The session holds no draft and verify cost; 0 and 1 were taken, the best case."] if assumed else []
-    return Cost(draft or 0.0, 1.0 if verify is None else verify, head, extra or 0.0), notes
+    asked = draft is None or verify is None  # what both were typed for needs nothing measured
+    found = measured_cost(points, threads, gamma, head) if asked else None
+    if found is None:
+        assumed = of_session and typed == (None, None, None)
+        notes = ["The session holds no draft and verify cost; 0 and 1 were taken, the best case."] if assumed else []
+        return Cost(draft or 0.0, 1.0 if verify is None else verify, head, extra or 0.0), notes
+    cost, notes = found
+    which = "Draft and verify cost were" if draft is verify is None else "Verify cost was" if verify is None else (
+        "Draft cost was"
+    )  # fmt: skip
+    cost = Cost(
+        draft=cost.draft if draft is None else draft,
+        verify=cost.verify if verify is None else verify,
+        head=head,
+        overhead=cost.overhead if extra is None else extra,
+        drafts=cost.drafts if draft is None else (),
+    )
+    return cost, [f"{which} measured{f' on {threads} threads' if threads else ''}.", *notes]
 
 
 def table(answer: Answer) -> str:

@@ -37,6 +37,9 @@ class Cost(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         points = [self.verify] if isinstance(self.verify, (int, float)) else [r for _, r in self.verify]
         drafts = [self.draft, *(d for _, d in self.drafts)]
+        for named in ([] if isinstance(self.verify, (int, float)) else self.verify, self.drafts):
+            if min((at for at, _ in named), default=1) < 1 or len({at for at, _ in named}) < len(named):
+                raise ValueError("measured costs stand at 1 position or more, and each but once")
         if not points or not all(math.isfinite(r) and r > 0 for r in points):
             raise ValueError("a verify cost is a positive number of decode steps")
         if not all(math.isfinite(x) and x >= 0 for x in (*drafts, self.overhead)):

@@ -74,8 +74,12 @@ def test_more_rounds_or_cells_continue_an_experiment_and_another_setting_does_no
         ('name="t"\n[axes]\ncore_masks=["zz"]', "hexadecimal"),
         ('name="../t"\n[axes]', "`name` takes"),
         ('name="t"\nstandin="nowhere"\n[axes]', "no scenario 'nowhere'"),
-        ('name="t"', "missing required field `axes`"),
+        ('name="t"', "it lacks the required field `axes`"),
         ("name=", "is no TOML"),
+        ("name=" + "[" * 5000, "nested too deeply"),
+        ('name="t"\n[axes]\nrecipes=["mixed", "mine/mixed.toml"]', "would both be the cell mixed/g3-t2"),
+        (f'name="t"\n[axes]\nclasses={[str(n) for n in range(3000)]}\ncore_masks={[f"{n:x}" for n in range(3000)]}',
+         "make 9000000 cells"),
         (
             f'name="t"\n[axes]\nthreads={list(range(1, 17))}\nhead_threads={list(range(17))}\ngammas=[1,2,3,4,5]',
             "cells, and 1000 are the most",

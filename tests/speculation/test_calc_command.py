@@ -168,6 +168,8 @@ def test_a_session_of_counts_alone_and_a_simulated_one(tmp_path):
         (("--gamma", "3", "--alpha", "0.5", "--verify-cost", "0"), "positive"),
         (("--gamma", "3", "--alpha", "0.5", "--draft-cost", "-1"), "0 or more"),
         (("--gamma", "3", "--alpha", "0.5", "--draft-cost", "inf"), "finite"),
+        (("--gamma", "3", "--alpha", "0.5", "--verify-cost", "2:1,2:3"), "each but once"),
+        (("--gamma", "3", "--alpha", "0.5", "--verify-cost", "0:1,4:2"), "1 position or more"),
         (("--gamma", "3", "--alpha", "0.5", "--head", "sideways"), "sideways"),
         (("--gamma", "3", "--alpha", "0.5", "--nonsense"), "--nonsense"),
         (("--session", "/nowhere/at/all"), "no session"),
@@ -306,6 +308,17 @@ def test_costs_are_those_of_the_length_and_the_threads_that_are_asked_about(tmp_
     refused = calc("--session", folder, "--threads", "4")
     assert refused.exit_code == 1 and "only on 1, 2" in refused.output
     assert calc_json("--gamma", "3", "--alpha", ".5", "--costs-of", folder)["round_cost"] == pytest.approx(1.8)
+
+
+def test_a_typed_cost_replaces_only_the_measured_one_of_its_kind(tmp_path):
+    folder = mixed_session(tmp_path, predicted={"points": POINTS}, policy={"threads": 2})
+    of_verify = calc_json("--session", folder, "--draft-cost", "0.2")
+    assert of_verify["round_cost"] == pytest.approx(0.6 + 1.5)
+    assert "Verify cost was measured on 2 threads." in of_verify["notes"]
+    of_draft = calc_json("--gamma", "3", "--alpha", ".5", "--costs-of", folder, "--verify-cost", "1")
+    assert of_draft["round_cost"] == pytest.approx(0.3 + 1)
+    assert "Draft cost was measured on 2 threads." in of_draft["notes"]
+    assert calc_json("--session", folder, "--overhead", "0.4")["round_cost"] == pytest.approx(1.8 + 0.4)
 
 
 def test_only_exported_lengths_are_proposed(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 import synthetic
 from bench_driver import BIG, SMALL, FakeEngine, drive, log_text, running, shown, until
 from textual import events
+from textual.widgets import Input
 
 from mtplab.engine.errors import EngineError
 from mtplab.session import events as ev
@@ -358,6 +359,21 @@ def test_typed_values_answer_at_once_and_u_takes_the_sessions_again(engine: Fake
         assert "is no number" not in shown(live_app, body)
         await pilot.press("escape", "u")
         await until(pilot, lambda: "computed from measured α, c, r" in shown(live_app, body))
+
+    drive(live_app, steps)
+
+
+def test_a_fast_burst_of_keys_arrives_in_its_order(engine: FakeEngine, live_app: LabApp) -> None:
+    async def steps(pilot: Any) -> None:
+        await until(pilot, lambda: live_app.live is not None)
+        await pilot.press("v")
+        await until(pilot, lambda: isinstance(live_app.focused, Input))
+        _burst(live_app, ["home", "ctrl+k", *"56/213"])
+        await until(pilot, lambda: live_app.bench.calculator.numbers.totals == (56, 213))
+        await pilot.pause()
+        field = live_app.focused
+        assert isinstance(field, Input) and field.value == "56/213"
+        assert "is no number" not in shown(live_app, "#calculator-body")
 
     drive(live_app, steps)
 

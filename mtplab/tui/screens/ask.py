@@ -12,6 +12,8 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, Label, Static
 
+from mtplab.tui.widgets.typing import TypedInput
+
 
 class Field(msgspec.Struct, frozen=True):
     """One line to fill in."""
@@ -42,7 +44,7 @@ class AskScreen(ModalScreen[dict[str, str] | None]):
             yield Static(Content(self._title), classes="title")
             for field in self.fields:
                 yield Label(Content(field.label))
-                yield Input(field.value, name=field.name, compact=True)
+                yield TypedInput(field.value, name=field.name, compact=True)
             yield Static(Content(self._hint or "enter accepts · tab next field · esc back"), classes="keys")
 
     def on_mount(self) -> None:

@@ -19,6 +19,7 @@ from mtplab.tui.view import View
 from mtplab.tui.widgets.calculator_rows import answer_rows, class_rows, curve_content, note_rows, what_if_rows
 from mtplab.tui.widgets.heat import _rgb
 from mtplab.tui.widgets.pane import Painted, wrapped
+from mtplab.tui.widgets.typing import TypedInput
 
 FIELDS = (("alpha", "α"), ("gamma", "γ"), ("draft_cost", "c"), ("verify_cost", "r"))
 THREADS = ("threads", "threads")
@@ -145,7 +146,7 @@ class CalculatorPane(Vertical, can_focus=True):
         if not self.query("#calculator-fields"):
             boxes: list[Label | Input] = []
             for name, label in self._fields():
-                boxes += [Label(f"{label} "), Input(self._typed(name), name=name, compact=True)]
+                boxes += [Label(f"{label} "), TypedInput(self._typed(name), name=name, compact=True)]
             await self.mount(Horizontal(*boxes, id="calculator-fields"), before=self.body)
         self.query(Input).first().focus()
 

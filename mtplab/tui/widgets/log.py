@@ -21,6 +21,7 @@ from mtplab.tui import texts
 from mtplab.tui.texts import Part
 from mtplab.tui.view import View
 from mtplab.tui.widgets.pane import Painted, wrapped
+from mtplab.tui.widgets.typing import TypedInput
 
 
 class LogText(Log, inherit_bindings=False):
@@ -114,7 +115,7 @@ class LogPane(Vertical):
         super().__init__(id=id, classes=classes)
         self.banner = Banner(id="banner")
         self.text = LogText(max_lines=VISIBLE_LOG_LINES, id="log-text")
-        self.filter_input = Input(
+        self.filter_input = TypedInput(
             placeholder="show only lines that contain …  (enter keeps, esc clears)", id="filter"
         )
         self.view: View | None = None
