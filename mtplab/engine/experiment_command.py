@@ -131,10 +131,14 @@ def _lines(campaign: Campaign, records: dict[str, SessionRecord]) -> list[str]:
     simulated = "  SIMULATED" if any(r.simulated for r in records.values()) else ""
     told = ", ".join(f"{states.count(s)} {s}" for s in ("done", "failed", "left") if states.count(s))
     return [
-        f"Experiment {campaign.experiment.name}: {len(rows) - 1} cell{'s' if len(rows) != 2 else ''}, {told}{simulated}",
+        f"Experiment {campaign.experiment.name}: {_cell_count(len(states))}, {told}{simulated}",
         *table(rows),
         _what_is_left(campaign),
     ]
+
+
+def _cell_count(cells: int) -> str:
+    return "1 cell" if cells == 1 else f"{cells} cells"
 
 
 def _what_is_left(campaign: Campaign) -> str:
