@@ -60,6 +60,8 @@ class Phone:
 
     def __init__(self, answer: Callable[[Flags], Iterator[str]] = fine) -> None:
         self.link, self.sha256, self.there = FakeLink(answer), "aa", True
+        self.delegate: str | None = None
+        """The verdict of its bench on the GPU."""
 
 
 class FakeEngine:
@@ -89,6 +91,15 @@ class FakeEngine:
         started = {"run": "r", "stages": ["measure"], "model": "tiny", "head": "h", "recipe": options.recipe}
         post(ev.RunStarted(t=time.monotonic(), policy=policy, experiment=plan.experiment, **cast(Any, started)))
         post(ev.Artefact(t=time.monotonic(), name="quantise/head.tflite", sha256=self.phone.sha256, size_bytes=1))
+        if self.phone.delegate is not None:
+            t, graph = time.monotonic(), "backbone/decode"
+            post(ev.LogOpened(t=t, log="b", graph=graph, requested="gpu", command="benchmark_model"))
+            post(
+                ev.VerdictReached(
+                    t=t, log="b", graph=graph, requested="gpu", verdict=self.phone.delegate, provisional=False,
+                    complete=True,
+                )
+            )  # fmt: skip
         options = cast(Any, options)
         context = DeviceContext(
             link=cast(Any, self.phone.link), post=post, cancel=threading.Event(),
@@ -166,6 +177,13 @@ def test_every_cell_becomes_a_session_that_opens_and_compares_by_itself(bench: B
     assert CliRunner().invoke(compare_command, [fixed, adaptive]).output.startswith("Not comparable")
     allowed = CliRunner().invoke(compare_command, [fixed, adaptive, "--vary", "mtp"])
     assert "Not comparable" not in allowed.output and "mtp-on" in allowed.output
+
+
+def test_a_cell_ends_with_the_code_of_what_the_bench_saw(bench: Bench) -> None:
+    phone = Phone()
+    phone.delegate = "fallback_cpu"
+    _, told = bench.run(phone)
+    assert {archive.open_session(row["session"]).record.exit_code for row in told["cells"]} == {3}
 
 
 def test_classes_are_measured_together_and_each_cell_holds_its_own(bench: Bench) -> None:
