@@ -132,7 +132,7 @@ def _gain(klass: str, adaptive: _Side, plain: _Side, fixed: Sequence[_Side]) -> 
     speedups = {side.configuration.name: decode_speedup(of(plain), of(side)) for side in fixed}
     best = max(fixed, key=lambda side: speedups[side.configuration.name].value or 0.0)
     fixed_speedup = speedups[best.configuration.name]
-    if (fixed_speedup.value or 0.0) < 1.0:
+    if fixed_speedup.value is not None and fixed_speedup.value < 1.0:  # one that is unknown is not known to lose
         best, fixed_speedup = plain, decode_speedup(of(plain), of(plain))
     gain = decode_speedup(of(best), of(adaptive))
     rounds = min(adaptive.rounds, best.rounds, plain.rounds)

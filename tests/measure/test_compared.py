@@ -81,6 +81,15 @@ def test_where_no_fixed_length_pays_the_policy_is_judged_by_plain_decoding(measu
     assert {(g.fixed, g.fixed_gamma, g.says) for g in gains} == {("mtp-off", 0, "costs")}
 
 
+def test_where_no_fixed_length_was_timed_plain_decoding_is_not_called_the_best(measured):
+    planned, rounds = measured()
+    for name in ("mtp-on", "gamma-1"):
+        rounds[name] = [type(r)(r.marks, tuple(p for p in r.prompts if p.klass == "chat")) for r in rounds[name]]
+    _, gains = compare_configurations(planned, rounds, {})
+    code = next(g for g in gains if g.klass == "code")
+    assert code.fixed_gamma != 0 and (code.gain.value, code.says) == (None, "unknown")
+
+
 def test_the_calculator_is_given_the_cost_of_each_fixed_length_where_the_head_stays(measured):
     planned, rounds = measured()
     planned = [*planned, *plan(Policy(), 3, head_threads=(1,))[2:]]
