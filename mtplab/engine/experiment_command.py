@@ -18,7 +18,7 @@ from mtplab.engine.experiment import Cell, read_experiment
 from mtplab.engine.experiment_store import Store
 from mtplab.engine.options import EngineOptions
 from mtplab.engine.progress import duration
-from mtplab.report.comparisons import table, times
+from mtplab.report.comparisons import rows_of, table, times
 from mtplab.report.contract import figures_of
 from mtplab.session import archive, paths
 from mtplab.session.journal import SessionError
@@ -109,7 +109,7 @@ def _deployed(record: SessionRecord) -> ConfigurationRecord | None:
 
 def _overall(record: SessionRecord) -> dict[str, Any]:
     """The row over all classes, or the only one."""
-    rows = record.comparisons[0].get("rows") if record.comparisons else None
+    rows = rows_of(record.comparisons[0]) if record.comparisons else []
     return rows[-1] if rows else {}
 
 

@@ -29,8 +29,9 @@ def comparison_lines(record: SessionRecord) -> list[str]:
 def _rows(comparison: dict[str, Any]) -> list[tuple[str, ...]]:
     exact = "" if comparison.get("exact") is not False else " OTHER TOKENS"
     found: list[tuple[str, ...]] = []
-    for row in comparison.get("rows") or []:
-        predicted = row.get("predicted") or {}
+    for row in rows_of(comparison):
+        told = row.get("predicted")
+        predicted = told if isinstance(told, dict) else {}
         found.append(
             (
                 clean_text(str(comparison.get("configuration")), 40),
@@ -45,6 +46,12 @@ def _rows(comparison: dict[str, Any]) -> list[tuple[str, ...]]:
             )
         )
     return found
+
+
+def rows_of(comparison: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows of a comparison; what a foreign session holds in their place is passed over."""
+    rows = comparison.get("rows")
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
 def _gain(gain: dict[str, Any]) -> tuple[str, ...]:
