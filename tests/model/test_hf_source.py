@@ -186,6 +186,7 @@ def test_mtp_weights_of_a_checkpoint_become_a_head_by_a_map(tmp_path: Path) -> N
         (start + "[tensors]\n" + "\n".join(lines), "no tensor for out_norm.weight"),
         (start + '[tensors]\n"up_proj.weight" = "mtp.9.x"', "has no tensor mtp.9.x"),
         ("gamma = 2", "cannot be read"),
+        ("gamma = " + "[" * 5000, "cannot be read"),
     ):
         (tmp_path / "map.toml").write_text(text)
         run = CliRunner().invoke(import_head_command, [*command, "--out", str(tmp_path)], standalone_mode=False)
