@@ -107,16 +107,13 @@ def test_a_norm_that_computes_in_half_precision_fails_with_the_cure(tmp_path: Pa
     import torch
 
     from mtplab.litert.errors import LiteRtError
-    from mtplab.litert.export import export_head
+    from mtplab.litert.export import convert, unwatched
 
     class Norm(torch.nn.Module):
-        def example_inputs(self) -> dict[str, torch.Tensor]:
-            return {"hidden": torch.zeros(1, 1, 8)}
-
         def forward(self, hidden: torch.Tensor) -> dict[str, torch.Tensor]:
             x = hidden.half()
             return {"logits": (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-3)).float()}
 
     norm: Any = Norm().eval()
     with pytest.raises(LiteRtError, match=r"Norm could not be converted, because .* recipe fp16"):
-        export_head(norm, tmp_path / "never.tflite")
+        convert({"draft": (norm, {"hidden": torch.zeros(1, 1, 8)})}, tmp_path / "never.tflite", unwatched)
