@@ -167,14 +167,17 @@ def check_measure(options: RunOptions, exported: Sequence[int]) -> None:
             raise EngineError(f"The stage {name!r} cannot be left out; only {', '.join(OPTIONAL)} can.", 1)
 
 
-def numbers_of(text: str | None, what: str) -> tuple[int, ...]:
-    """Whole numbers out of `1,2,4`; EngineError with exit code 1 for anything else."""
+def numbers_of(text: str | None, option: str) -> tuple[int, ...]:
+    """Whole numbers out of `1,2,4`, none where `option` was not given; EngineError with exit code 1 for the rest."""
     try:
-        return tuple(int(part) for part in text.split(",") if part.strip()) if text else ()
+        return tuple(int(part) for part in names_in(text, option))
     except ValueError:
-        raise EngineError(f"{what} takes whole numbers such as 1,2,4, not {text!r}.", 1) from None
+        raise EngineError(f"{option} takes whole numbers such as 1,2,4, not {text!r}.", 1) from None
 
 
-def names_in(text: str | None) -> tuple[str, ...]:
-    """Names out of `a,b`."""
-    return tuple(part.strip() for part in text.split(",") if part.strip()) if text else ()
+def names_in(text: str | None, option: str) -> tuple[str, ...]:
+    """Names out of `a,b`, none where `option` was not given; EngineError with exit code 1 for commas alone."""
+    names = tuple(part.strip() for part in (text or "").split(",") if part.strip())
+    if text is not None and not names:
+        raise EngineError(f"{option} names nothing in {text!r}; leave it out, or give what you want, such as a,b.", 1)
+    return names

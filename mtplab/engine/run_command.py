@@ -187,9 +187,9 @@ def run_command(
     try:
         check_scenario(options.standin)
         for name in ("accelerators", "policies", "head_backends", "recipes", "head_recipes"):
-            given[name] = names_in(given[name])
+            given[name] = names_in(given[name], _option(name))
         for name in ("gammas", "measure_gammas", "head_threads"):
-            given[name] = numbers_of(given[name], f"--{name.replace('_', '-')}")
+            given[name] = numbers_of(given[name], _option(name))
         wanted = RunOptions(cooldown_timeout_s=cool_down, **given)
         check_run(wanted, from_command_line=True)
         engine = Engine(options, listen=Narrator())
@@ -243,6 +243,10 @@ def _experiment(
         raise Refused(str(error), error.exit_code) from None
     except SessionError as error:
         raise Refused(str(error), 4) from None
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _simulated(options: EngineOptions) -> str:

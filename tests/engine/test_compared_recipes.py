@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from mtplab.engine.errors import EngineError
-from mtplab.engine.options import RunOptions
+from mtplab.engine.options import RunOptions, names_in, numbers_of
 from mtplab.engine.runner import check_run, stages_of
 from mtplab.engine.worker_events import WorkerEvents
 from mtplab.session import events as ev
@@ -62,3 +62,13 @@ def test_a_row_that_a_worker_tells_is_an_event_at_once(tmp_path: Path) -> None:
     worker.take({"e": "figure", "name": "draft top-1", "value": 0.99})
     (event,) = recorder.posted
     assert isinstance(event, ev.RecipesJudged) and event.rows == [row] and event.prompts == 8
+
+
+def test_a_list_without_a_name_in_it_is_refused_and_an_option_that_was_not_given_names_nothing() -> None:
+    assert (names_in(None, "--recipes"), names_in("a, b,", "--recipes")) == ((), ("a", "b"))
+    assert numbers_of("1,2", "--gammas") == (1, 2)
+    for text in (",", "", " "):
+        with pytest.raises(EngineError, match="--recipes names nothing"):
+            names_in(text, "--recipes")
+    with pytest.raises(EngineError, match=r"--gammas takes whole numbers such as 1,2,4, not '1,x'"):
+        numbers_of("1,x", "--gammas")
