@@ -7,6 +7,7 @@ are the backbone's own and are never stored with a head; an exported head carrie
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import msgspec
@@ -54,7 +55,7 @@ class HeadConfig(msgspec.Struct, frozen=True, kw_only=True):
             )
 
 
-class Head(nn.Module):
+class Head(nn.Module, ABC):
     """Common part of all families: shared projection, one step, and the chain of γ steps."""
 
     takes_token = False
@@ -120,11 +121,11 @@ class Head(nn.Module):
         """The state before the first draft."""
         return hidden
 
+    @abstractmethod
     def step(
         self, state: torch.Tensor, embedded: torch.Tensor | None, k: int = 1, attend: Attend | None = None
     ) -> torch.Tensor:
         """The state of draft k, from state[…,D] before it and the embedding of the token before it."""
-        raise NotImplementedError
 
     def project_reduced(self, state: torch.Tensor) -> torch.Tensor:
         """Logits[…] of the tokens that this head can draft (`draft_ids`, or all), of a state[…,D]."""

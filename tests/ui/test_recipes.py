@@ -166,7 +166,7 @@ def test_k_shows_the_page_and_goes_on_living(engine: FakeEngine, live_app: LabAp
         running(engine)
         await until(pilot, lambda: live_app.live is not None and live_app.warm)
         await pilot.press("k")
-        await until(pilot, lambda: "No recipe was judged" in text())
+        await until(pilot, lambda: "keeps no recipe table" in text())
         engine.write(*judged(ROWS))
         await until(pilot, lambda: "dynamic_int8" in text() and "α against MB" in text())
         await pilot.press("k")

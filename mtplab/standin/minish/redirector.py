@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+from abc import ABC, abstractmethod
 
 from mtplab.standin.files import DeviceFiles
 from mtplab.standin.minish.syntax import Redirection, Word
@@ -21,7 +22,7 @@ def write(handle: int, data: bytes | str) -> None:
         view = view[os.write(handle, view) :]
 
 
-class Redirector:
+class Redirector(ABC):
     """What a shell needs to know of files."""
 
     def __init__(self, files: DeviceFiles) -> None:
@@ -29,9 +30,9 @@ class Redirector:
         self.cwd = "/"
         self.name = "sh"
 
+    @abstractmethod
     def expand(self, word: Word) -> str:
         """A word as one string."""
-        raise NotImplementedError
 
     def complain(self, text: str) -> None:
         """One line on stderr."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from mtplab.standin.minish.syntax import (
     BLANK,
     META,
@@ -21,23 +23,23 @@ SPECIAL = "@*#?-$!0123456789"
 PARAMETER_OPERATORS = (":-", ":=", ":?", ":+", "%%", "##", "-", "=", "?", "+", "%", "#")
 
 
-class WordReader:
+class WordReader(ABC):
     """A place in a text, and what can be read there without knowing commands."""
 
     def __init__(self, text: str) -> None:
         self.text, self.position = text, 0
 
+    @abstractmethod
     def nested(self, text: str) -> WordReader:
         """A reader of a part of the text."""
-        raise NotImplementedError
 
+    @abstractmethod
     def commands_in_parentheses(self) -> Sequence_:
         """What stands between `$(` and its `)`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def commands_to_end(self) -> Sequence_:
         """The whole text as a program."""
-        raise NotImplementedError
 
     def _skip_blanks(self) -> None:
         text = self.text

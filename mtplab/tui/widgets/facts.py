@@ -11,28 +11,17 @@ from mtplab.tui import texts
 from mtplab.tui.texts import Part
 from mtplab.tui.view import View
 from mtplab.tui.widgets.device import clock_rows, next_threshold, sampler_rows, status_word
-from mtplab.tui.widgets.pane import Painted, wrapped
+from mtplab.tui.widgets.pane import Grown, wrapped
 
 NAME_CELLS, VALUE_CELLS = 26, 34
 WIDE = 110
 
 
-class FactsBody(Painted):
-    """As high as it has to be: the page around it scrolls."""
+class FactsBody(Grown):
+    """All that is known of the phone."""
 
     def render_view(self, view: View, width: int, height: int) -> Content:
         return texts.lines(all_rows(view, width), width)
-
-    def show(self, view: View) -> None:
-        """Draw, growing with what there is to say."""
-        self.view = view
-        width = self.content_size.width
-        if width <= 0:
-            return
-        content = self.render_view(view, width, 0)
-        if not content.is_same(self._painted):
-            self._painted = content
-            self.update(content)
 
 
 def all_rows(view: View, width: int) -> list[list[Part]]:

@@ -44,6 +44,21 @@ class Painted(Static):
             self.show(self.view)
 
 
+class Grown(Painted):
+    """As high as what it says: the page around it scrolls."""
+
+    def show(self, view: View) -> None:
+        """Draw `view` in the width there is, unless there is none."""
+        self.view = view
+        width = self.content_size.width
+        if width <= 0:
+            return
+        content = self.render_view(view, width, 0)
+        if not content.is_same(self._painted):
+            self._painted = content
+            self.update(content)
+
+
 class Pane(Painted, can_focus=True):
     """A framed pane of the bench with a title."""
 

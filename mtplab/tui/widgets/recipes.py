@@ -18,35 +18,24 @@ from mtplab.session.state import LabState
 from mtplab.tui import plot, texts
 from mtplab.tui.texts import Part
 from mtplab.tui.view import View
-from mtplab.tui.widgets.pane import Painted, wrapped
+from mtplab.tui.widgets.pane import Grown, wrapped
 
 WIDE = 104
 PLOT_ROWS = 13
 NAME_CELLS = 20
 LETTERS = string.ascii_lowercase + string.ascii_uppercase
 _INDENT = "      "
-NO_TABLE = "No recipe was judged in this session: the stage acceptance does it, or `mtplab run --to acceptance`."
+NO_TABLE = "This session keeps no recipe table: the stage acceptance writes one, or `mtplab run --to acceptance`."
 NO_SET = "Nothing was calibrated: a recipe that needs ranges (static_int8) does it, or `mtplab calibrate`."
 
 
-class RecipesBody(Painted):
-    """As high as it has to be: the page around it scrolls."""
+class RecipesBody(Grown):
+    """The recipe table, its pictures and the calibration."""
 
     def render_view(self, view: View, width: int, height: int) -> Content:
         colour = self.app.theme_variables.get("text-accent")
         accent = Color.parse(colour).rgb if colour and colour.startswith("#") else None
         return recipes_content(view, width, accent)
-
-    def show(self, view: View) -> None:
-        """Draw, growing with what there is to say."""
-        self.view = view
-        width = self.content_size.width
-        if width <= 0:
-            return
-        content = self.render_view(view, width, 0)
-        if not content.is_same(self._painted):
-            self._painted = content
-            self.update(content)
 
 
 def recipes_content(view: View, width: int, accent: plot.Rgb | None = None) -> Content:

@@ -78,7 +78,7 @@ def _others(state: LabState) -> list[Part]:
 def _nothing(view: View, measured: ConfigurationView | None) -> str:
     rounds = len(measured.rounds) if measured is not None else 0
     if rounds:
-        return f"{rounds} rounds measured so far; figures come when all are in"
+        return f"{rounds} round{'' if rounds == 1 else 's'} measured so far; figures come when all are in"
     if view.state.running:
         return "no figures yet: they come from the stage `measure`"
     words = {
