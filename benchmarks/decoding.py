@@ -57,6 +57,20 @@ class Setup(msgspec.Struct, frozen=True):
     stop: frozenset[int]
 
 
+class Interleaved(msgspec.Struct, frozen=True):
+    """One interleaved run: on what, how long, and whether every way of drafting wrote what plain decoding wrote."""
+
+    model: str
+    recipe: str
+    head: str
+    threads: int
+    rounds: int
+    prompts: int
+    limit: int
+    load: float
+    different_outputs: int
+
+
 def set_up(model: str, folder: Path, each: int, longest: int) -> Setup:
     """Export the float graphs into `folder` unless they are there, and encode `each` prompts of every class.
 

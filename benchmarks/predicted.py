@@ -30,6 +30,7 @@ from decoding import (
     HEADS,
     PLAIN,
     RESULTS,
+    Interleaved,
     Setup,
     Way,
     different_outputs,
@@ -85,18 +86,9 @@ class Row(msgspec.Struct, frozen=True):
     errors_with: dict[str, float]
 
 
-class Table(msgspec.Struct, frozen=True):
+class Table(Interleaved, frozen=True):
     """One interleaved run."""
 
-    model: str
-    recipe: str
-    head: str
-    threads: int
-    rounds: int
-    prompts: int
-    limit: int
-    load: float
-    different_outputs: int
     plain_tokens_per_s: float
     rows: list[Row]
 

@@ -34,6 +34,7 @@ from decoding import (
     LADDERS,
     PLAIN,
     RESULTS,
+    Interleaved,
     Setup,
     Way,
     different_outputs,
@@ -66,18 +67,9 @@ class Step(msgspec.Struct, frozen=True):
     brought: tuple[float, float, float] | None
 
 
-class Waterfall(msgspec.Struct, frozen=True):
+class Waterfall(Interleaved, frozen=True):
     """The whole run."""
 
-    model: str
-    recipe: str
-    head: str
-    threads: int
-    rounds: int
-    prompts: int
-    limit: int
-    load: float
-    different_outputs: int
     steps: list[Step]
 
 
