@@ -42,8 +42,9 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     """One pipeline run. `from_stage` runs that stage and those after it again even where they are cached.
 
     `prepare` names the settings of the phone that a measurement borrows (see `device/prepare.py`).
-    `head` is a family or a file (with `head_map` where it is foreign), `prompts` a set or a file; left out, the
-    model's own default. `gamma` is measured; `gammas` are exported, and `gamma` with them.
+    `head` is a family or a file (with `head_map` where it is foreign), `prompts` and `judge_prompts` (of the
+    acceptance stage) a set or a file; left out, the model's own default. `gamma` is measured; `gammas` are exported,
+    and `gamma` with them.
     Beside plain decoding and `gamma` the measurement takes every length of `measure_gammas`, the adaptive `policies`,
     and the head on `head_threads` and `head_backends`; `reconnect_s` is how long a pulled cable is waited for, `skip`
     names stages of OPTIONAL that are left out. `recipes` and `head_recipes` are set beside each other in a table; the
@@ -63,6 +64,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     threads: int = 2
     output_limit: int = 48
     prompts: str | None = None
+    judge_prompts: str | None = None
     rounds: int = 5
     warmup_runs: int = 10
     bench_runs: int = 50

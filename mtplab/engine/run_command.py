@@ -117,8 +117,10 @@ class Narrator:
               help="Draft lengths to export; a --gamma among them exports nothing again.")  # fmt: skip
 @click.option("--threads", default=2, show_default=True, type=click.IntRange(1, 16))
 @click.option("--output-limit", default=48, show_default=True, type=click.IntRange(2, 400), help="Tokens per prompt.")
-@click.option("--prompts", default=None, metavar="SET|FILE",
-              help="Prompts to measure with; default: demo for tiny, else classes.")  # fmt: skip
+@click.option("--prompts", default=None, metavar="SET|FILE[:N]",
+              help="To measure with (:N: N a class at most); default: demo for tiny, else classes:4.")  # fmt: skip
+@click.option("--judge-prompts", default=None, metavar="SET|FILE[:N]",
+              help="To judge acceptance with; default: acceptance for tiny, else classes:4.")  # fmt: skip
 @click.option("--rounds", default=5, show_default=True, type=click.IntRange(5, 100), help="Rounds per configuration.")
 @click.option("--accelerators", default="cpu,gpu", show_default=True, metavar="cpu,gpu,npu",
               help="What the bench asks of every graph.")  # fmt: skip

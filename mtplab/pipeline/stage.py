@@ -10,8 +10,7 @@ import msgspec
 
 from mtplab.litert.recipes import DEFAULT_RECIPE, Recipe, head_recipe_for, recipe_named
 from mtplab.model.files import model_files, without_heads
-from mtplab.model.prompts import SHIPPED, load_prompts
-from mtplab.pipeline import fingerprint
+from mtplab.model.prompts import SHIPPED, load_prompts, prompts_path
 from mtplab.pipeline.cache import ArtefactRef, file_sha256
 from mtplab.pipeline.choices import Choice, prompt_sets
 from mtplab.pipeline.errors import PipelineError
@@ -282,11 +281,11 @@ def _complete(policy: Policy) -> Policy:
 
 
 def prompt_file(name: str) -> dict[str, str]:
-    """Where a prompt set stands and the hash of its bytes: also the continuations decide results."""
+    """Where a prompt set stands (`load_prompts` takes it) and the hash of its bytes: continuations decide results."""
     load_prompts(name)  # refuses what is no prompt set
-    folder = Path(fingerprint.__file__).parents[1] / "model" / "prompts"
-    path = folder / f"{name}.jsonl" if name in SHIPPED else Path(name)
-    return {"name": name, "path": str(path.resolve()), "sha256": file_sha256(path)}
+    path, _, most = prompts_path(name)
+    few = "" if most is None else f":{most}"
+    return {"name": name, "path": f"{path.resolve()}{few}", "sha256": file_sha256(path)}
 
 
 def _calibration_file(name: str) -> dict[str, str]:

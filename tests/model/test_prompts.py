@@ -49,6 +49,28 @@ def test_the_set_of_classes_has_five_kinds_of_work_in_two_languages_and_chat_wit
     assert not any("{" in one.text and "_zh" in one.text for one in found.prompts)
 
 
+def test_a_few_of_each_class_are_taken_evenly_so_that_both_languages_stay() -> None:
+    few, whole = load_prompts("classes:4"), load_prompts("classes")
+    assert few.name == "classes:4" and few.classes() == whole.classes() and len(few.prompts) == 20
+    kinds = [(one.prompt_class, one.language) for one in few.prompts]
+    assert all(kinds.count(kind) == 2 for kind in kinds)
+    assert [one for one in whole.prompts if one in few.prompts] == list(few.prompts)
+    assert few.sha256 != whole.sha256 and load_prompts("classes:4") == few
+    assert load_prompts("classes:16").prompts == whole.prompts
+
+
+def test_a_class_with_fewer_is_taken_whole_and_a_file_named_like_a_few_is_itself(tmp_path: Path) -> None:
+    items = [{"id": str(i), "class": "many" if i < 5 else "one", "text": "x"} for i in range(6)]
+    path = rows(tmp_path / "mine.jsonl", *items)
+    assert [one.id for one in load_prompts(f"{path}:3").prompts] == ["0", "1", "3", "5"]
+    odd = rows(tmp_path / "mine.jsonl:3", items[0])
+    assert [one.id for one in load_prompts(odd).prompts] == ["0"]
+    with pytest.raises(ModelError, match="asks for no prompt"):
+        load_prompts("classes:0")
+    with pytest.raises(ModelError, match="no prompt set 'nothing'"):
+        load_prompts("nothing:4")
+
+
 @pytest.mark.pipeline
 def test_the_shipped_sets_are_what_their_scripts_write() -> None:
     pytest.importorskip("torch")

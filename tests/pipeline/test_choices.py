@@ -10,6 +10,7 @@ from mtplab.engine.errors import EngineError
 from mtplab.engine.options import RunOptions
 from mtplab.engine.runner import check_run
 from mtplab.model.errors import ModelError
+from mtplab.model.prompts import load_prompts
 from mtplab.pipeline.choices import HeadFile, choose, choose_model, head_name, model_name, prompt_sets
 from mtplab.pipeline.host_run import key_of
 from mtplab.pipeline.stage import RunParameters, params_for
@@ -19,7 +20,15 @@ def test_every_model_has_its_own_default_head_and_prompts() -> None:
     assert choose(None, None, "tiny") == "token_conditioned"
     assert choose(None, None, "smollm2") == "zero_copy"
     assert prompt_sets("tiny") == ("demo", "acceptance")
-    assert prompt_sets("smollm2") == ("classes", "classes")
+    assert prompt_sets("smollm2") == ("classes:4", "classes:4")
+    _, parameters = check_run(RunOptions(prompts="classes:2", judge_prompts="classes:3"))
+    assert (parameters.policy.prompt_set, parameters.acceptance_set) == ("classes:2", "classes:3")
+    judged = params_for("acceptance", parameters)["acceptance_prompts"]
+    assert judged["name"] == "classes:3" and len(load_prompts(judged["path"]).prompts) == 15
+    assert (
+        judged["sha256"]
+        == params_for("acceptance", RunParameters(acceptance_set="classes"))["acceptance_prompts"]["sha256"]
+    )
     _, parameters = check_run(RunOptions())
     assert (parameters.head, parameters.policy.prompt_set, parameters.acceptance_set) == (
         "token_conditioned",

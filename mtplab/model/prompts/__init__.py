@@ -1,9 +1,13 @@
-"""Prompt sets with classes: the shipped ones and a user's own JSON Lines files. Never imports torch."""
+"""Prompt sets with classes: the shipped ones and a user's own JSON Lines files, whole or a few of each class.
+
+Never imports torch.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -60,16 +64,47 @@ def prompts_sha256(prompts: tuple[Prompt, ...]) -> str:
 
 
 def load_prompts(name_or_path: str | Path) -> PromptSet:
-    """A shipped set by name, or a JSON Lines file of {id, class, text}; raises `ModelError` otherwise."""
-    if str(name_or_path) in SHIPPED:
-        return _read(PROMPTS_FOLDER / f"{name_or_path}.jsonl", str(name_or_path))
-    path = Path(name_or_path)
+    """A shipped set by name, or a JSON Lines file of {id, class, text}; raises `ModelError` otherwise.
+
+    With `:N` behind it, at most N prompts of each class, taken evenly over the class in file order.
+    """
+    path, name, most = prompts_path(name_or_path)
+    whole = _read(path, name)
+    return whole if most is None else _few_of_each_class(whole, most)
+
+
+def prompts_path(name_or_path: str | Path) -> tuple[Path, str, int | None]:
+    """The file of a set, what the set is called, and how many prompts of each class are wanted at most (None: all).
+
+    Raises `ModelError` where there is no such file. A file whose own name ends in `:N` is that file.
+    """
+    asked = str(name_or_path)
+    few = None if Path(asked).is_file() else re.fullmatch(r"(.+):([0-9]{1,6})", asked, re.DOTALL)
+    given, most = (few[1], int(few[2])) if few else (asked, None)
+    if most == 0:
+        raise ModelError(
+            f"The prompt set {asked!r} asks for no prompt of each class; give 1 or more, as in {given}:4."
+        )
+    if given in SHIPPED:
+        return PROMPTS_FOLDER / f"{given}.jsonl", given, most
+    path = Path(given)
     if not path.is_file():
         raise ModelError(
-            f"There is no prompt set {str(name_or_path)!r}; give one of {', '.join(SHIPPED)} or the path of a "
-            "JSON Lines file with id, class and text in every row."
+            f"There is no prompt set {given!r}; give one of {', '.join(SHIPPED)} or the path of a "
+            "JSON Lines file with id, class and text in every row (:N behind it takes at most N of each class)."
         )
-    return _read(path, path.stem)
+    return path, path.stem, most
+
+
+def _few_of_each_class(whole: PromptSet, most: int) -> PromptSet:
+    """Evenly over each class, so that what stands in order there (languages, kinds) is all represented."""
+    chosen: set[str] = set()
+    for prompt_class in whole.classes():
+        rows = whole.of_class(prompt_class)
+        each = min(most, len(rows))
+        chosen |= {rows[i * len(rows) // each].id for i in range(each)}
+    prompts = tuple(prompt for prompt in whole.prompts if prompt.id in chosen)
+    return PromptSet(name=f"{whole.name}:{most}", prompts=prompts, sha256=prompts_sha256(prompts))
 
 
 def _read(path: Path, name: str) -> PromptSet:
