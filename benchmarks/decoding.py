@@ -20,7 +20,6 @@ from mtplab.litert.recipes import head_recipe_for, recipe_named
 from mtplab.litert.runtime import LiteRtBackbone, LiteRtHead
 from mtplab.measure.figures import PromptFigures, prompt_figures
 from mtplab.measure.protocol import PromptRun, RoundSeen, TokenSeen
-from mtplab.measure.rounds import schedule
 from mtplab.speculation.adaptive import Fixed
 from mtplab.speculation.decode import (
     EndRecord,
@@ -171,29 +170,29 @@ def interleaved(
     limit: int,
     rounds: int,
     minutes: float,
-    between: Callable[[int], None],
+    before: Callable[[int, int], None] | None = None,
 ) -> dict[str, list[list[PromptFigures]]]:
-    """Figures of every prompt, by way and round: ABBA. The first round only warms up.
+    """Figures of every prompt, by way and round. The first round only warms up.
 
-    Ends after `rounds` rounds, or after five of them once `minutes` are over; `between` is called before each round.
+    All ways take turns on each prompt, ABBA from prompt to prompt and from round to round: a host whose speed changes
+    within seconds then changes it for all of them. Ends after `rounds` rounds, or after five of them once `minutes`
+    are over; `before` is called before each prompt with the round's and the prompt's number.
     """
-    by_name = {way.name: way for way in ways}
     found: dict[str, list[list[PromptFigures]]] = {way.name: [] for way in ways}
     began = time.monotonic()
-    slots = schedule(list(by_name), rounds + 1)
     for index in range(rounds + 1):
         if index > 5 and time.monotonic() - began > 60 * minutes:
             break
-        between(index)
-        for slot in (s for s in slots if s.index == index):
-            way = by_name[slot.configuration]
-            measured = []
-            for request in setup.requests:
+        for measured in found.values():
+            measured.append([])
+        for place, request in enumerate(setup.requests):
+            if before is not None:
+                before(index, place)
+            for way in ways if (index + place) % 2 == 0 else reversed(ways):
                 backbone.reset()
                 start = time.monotonic_ns()
                 records = list(records_of(backbone, way.head, request, way.gamma, limit, setup.stop))
-                measured.append(figures_of(request, start, records))
-            found[way.name].append(measured)
+                found[way.name][index].append(figures_of(request, start, records))
         print(f"  round {index} of {rounds}, {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     return found
 

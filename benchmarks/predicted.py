@@ -3,8 +3,9 @@
     python benchmarks/predicted.py [--model tiny smollm2] [--recipes float dynamic_int8 mixed] [--minutes 8] [--again]
 
 One table a model and recipe, each of one interleaved run: plain decoding and every exported γ in ABBA order, and
-before each round a probe that times single decode, draft and verify calls by themselves. Predicted is τ/(D + r)
-from the accepts of the warm-up round and the probe's times: nothing of the timed rounds is in it. Where it lies
+before every other prompt a probe that times decode, draft and verify calls by themselves, each kind in its own row.
+Predicted is τ/(D + r) from the accepts of the warm-up round and the probe's times: nothing of the timed rounds is in
+it. Where it lies
 outside the measured 95 % interval, the term is named whose value out of the timed rounds, put in its place, mends
 the prediction most: the step of plain decoding, α (rounds cut short by stop or limit), c, r, or what a round takes
 besides (overhead).
@@ -31,6 +32,7 @@ from decoding import (
     PLAIN,
     RESULTS,
     Interleaved,
+    Request,
     Setup,
     Way,
     different_outputs,
@@ -94,54 +96,65 @@ class Table(Interleaved, frozen=True):
 
 
 class Probe:
-    """Times single calls, apart from any decoding loop, at the positions and on the states of real text."""
+    """Times calls apart from any decoding loop, at the positions and on the states of real text.
 
-    def __init__(self, backbone: LiteRtBackbone, head: LiteRtHead, setup: Setup, limit: int, stride: int = 4) -> None:
-        self.backbone, self.head, self.setup = backbone, head, setup
-        self.limit, self.stride = limit, stride
+    Each kind runs in a row of its own and its first calls do not count: a graph that has just taken over from another
+    finds other weights in the caches than it will have when it runs on.
+    """
+
+    FIRST, STRIDE = 3, 4
+
+    def __init__(self, backbone: LiteRtBackbone, head: LiteRtHead, setup: Setup, limit: int) -> None:
+        self.backbone, self.head, self.setup, self.limit = backbone, head, setup, limit
         self.times: dict[tuple[str, str, int], list[float]] = {}
 
-    def run(self, index: int) -> None:
-        """One pass; every request is probed once in as many passes as there are requests of its class, twice over."""
-        for place, request in enumerate(self.setup.requests):
-            if (place + index) % 2 == 0:
-                self._follow(request.klass, request.tokens)
+    def run(self, index: int, place: int) -> None:
+        """Probe every prompt in every other round; not in the warm-up round."""
+        if index == 0 or (place + index) % 2:
+            return
+        request = self.setup.requests[place]
+        tokens, states = self._plain(request)
+        for gamma in self.head.gammas:
+            places = range(len(request.tokens), len(tokens) - gamma, self.STRIDE)
+            for nth, pos in enumerate(places):
+                self._round(request.klass, gamma, states[pos - 1], tokens[pos : pos + gamma + 1], pos, nth)
 
-    def _follow(self, klass: str, tokens: list[int]) -> None:
-        backbone = self.backbone
+    def _plain(self, request: Request) -> tuple[list[int], dict[int, Any]]:
+        """Time plain steps; the text, and the state at each position from the prompt's last one on."""
+        backbone, tokens, states = self.backbone, list(request.tokens), {}
         backbone.reset()
         logits, hidden = backbone.prefill(tokens)
-        token, pos = greedy(logits), len(tokens)
-        longest = max(backbone.gammas)
-        for step in range(self.limit - 1):
-            if pos + longest >= backbone.context_limit:
+        tokens.append(greedy(logits))
+        states[len(tokens) - 2] = hidden.copy()
+        last = min(self.limit, backbone.context_limit - len(tokens))
+        for nth in range(last - 1):
+            if tokens[-1] in self.setup.stop:
                 break
-            if step % self.stride == 0:
-                for gamma in self.head.gammas:
-                    self._round(klass, gamma, hidden, token, pos)
             began = time.perf_counter()
-            logits, hidden = backbone.decode(token, pos)
+            logits, hidden = backbone.decode(tokens[-1], len(tokens) - 1)
             chosen = greedy(logits)
             margin(logits)
-            if step % self.stride > 1:  # the steps next to a probe find other weights in the caches than usual
-                self._note(klass, "step", 0, began)
-            token, pos = chosen, pos + 1
-            if token in self.setup.stop:
-                break
+            self._note(request.klass, "step", 0, began, nth)
+            tokens.append(chosen)
+            states[len(tokens) - 2] = hidden.copy()
+        return tokens, states
 
-    def _round(self, klass: str, gamma: int, hidden: Any, token: int, pos: int) -> None:
+    def _round(self, klass: str, gamma: int, hidden: Any, text: list[int], pos: int, nth: int) -> None:
+        """Time a draft and a verification; what is verified is the text itself, so that the cache stays its own."""
         began = time.perf_counter()
-        drafts = self.head.choices(hidden, token, gamma, pos)
-        if drafts is None:
-            drafts = [greedy(row) for row in self.head.draft(hidden, token, gamma, pos)]
-        self._note(klass, "draft", gamma, began)
+        if self.head.choices(hidden, text[0], gamma, pos) is None:
+            for row in self.head.draft(hidden, text[0], gamma, pos):
+                greedy(row)
+        self._note(klass, "draft", gamma, began, nth)
         began = time.perf_counter()
-        logits, _ = self.backbone.verify([token, *drafts], pos)
+        logits, _ = self.backbone.verify(text, pos)
         for row in logits:
             greedy(row)
-        self._note(klass, "verify", gamma, began)
+        self._note(klass, "verify", gamma, began, nth)
 
-    def _note(self, klass: str, what: str, gamma: int, began: float) -> None:
+    def _note(self, klass: str, what: str, gamma: int, began: float, nth: int) -> None:
+        if nth < self.FIRST:
+            return
         taken = (time.perf_counter() - began) * 1000
         for name in (klass, ALL):
             self.times.setdefault((name, what, gamma), []).append(taken)

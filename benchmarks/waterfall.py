@@ -225,7 +225,7 @@ def measure(args: argparse.Namespace) -> Waterfall:
     ways = [Way(PLAIN), *(Way(name, drafters[name], args.gamma) for name in STEPS)]
     others = [gamma for gamma in backbone.gammas if gamma != args.gamma and gamma <= drafters["half"].gamma]
     ways += [Way(f"length {gamma}", drafters["half"], gamma) for gamma in others]
-    found = interleaved(backbone, ways, setup, args.limit, args.rounds, args.minutes, lambda index: None)
+    found = interleaved(backbone, ways, setup, args.limit, args.rounds, args.minutes)
     return Waterfall(
         model=args.model,
         recipe=args.recipe,
