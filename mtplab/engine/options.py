@@ -10,9 +10,10 @@ import msgspec
 
 from mtplab.engine.errors import EngineError
 from mtplab.session.configuration import POLICIES
+from mtplab.session.identity import RUNTIMES, TOKEN_RUNNER
 
 STAGES = (
-    "freeze", "export", "align", "calibrate", "quantise", "recipes", "acceptance",
+    "freeze", "export", "align", "calibrate", "quantise", "recipes", "acceptance", "bundle",
     "push", "bench", "measure", "conclude",
 )  # fmt: skip
 MEASURING = ("bench", "measure", "conclude")
@@ -49,6 +50,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     and the head on `head_threads` and `head_backends`; `reconnect_s` is how long a pulled cable is waited for, `skip`
     names stages of OPTIONAL that are left out. `recipes` and `head_recipes` are set beside each other in a table; the
     run fails where the lower bound of the change in α lies below minus `alpha_drop_limit`.
+    `runtime` is the program that decodes on the phone; LiteRT-LM's takes a bundle, which the run then makes.
     With `calibration` (a set that `mtplab calibrate` built, or a log), or for a recipe that needs ranges, the run
     calibrates. The bench asks each of `accelerators` in `bench_rounds` turns; `benchmark_binary` is a file of this
     host.
@@ -95,6 +97,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     reconnect_s: float = 60.0
     skip: tuple[str, ...] = ()
+    runtime: str = TOKEN_RUNNER
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,9 +167,24 @@ def check_measure(options: RunOptions, exported: Sequence[int]) -> None:
             raise EngineError(f"There is no backend {name!r}: {', '.join(ACCELERATORS)}.", 1)
     if options.top_k is not None and not (options.temperature > 0 and options.top_k >= 1):
         raise EngineError("--top-k takes 1 or more, and only with a --temperature above 0.", 1)
+    check_runtime(options)
     for name in options.skip:
         if name not in OPTIONAL:
             raise EngineError(f"The stage {name!r} cannot be left out; only {', '.join(OPTIONAL)} can.", 1)
+
+
+def check_runtime(options: RunOptions) -> None:
+    """Refuse what LiteRT-LM's program cannot be asked; EngineError with exit code 1."""
+    if options.runtime not in RUNTIMES:
+        raise EngineError(f"The runtime is {' or '.join(RUNTIMES)}, not {options.runtime!r}.", 1)
+    if options.runtime == TOKEN_RUNNER:
+        return
+    for name in ("measure_gammas", "policies", "head_threads", "head_backends", "temperature"):
+        if getattr(options, name):
+            raise EngineError(
+                f"--{name.replace('_', '-')} needs the token runner: a bundle has one draft length, and LiteRT-LM's "
+                "program runs drafter and backbone alike and greedily. Leave it out, or --runtime litert-lm.", 1,
+            )  # fmt: skip
 
 
 def numbers_of(text: str | None, option: str) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from mtplab.device.errors import DeviceError
 from mtplab.device.facts import Facts, read_facts
 from mtplab.device.link import Link, list_devices
 from mtplab.device.lock import PhoneLock, standin_key
-from mtplab.device.standin_host import StandinProcess, token_runner
+from mtplab.device.standin_host import StandinProcess, litert_lm, token_runner
 from mtplab.device.thermal import ThermalService, parse_thermalservice
 from mtplab.engine.errors import EngineError
 from mtplab.engine.options import EngineOptions
@@ -92,7 +92,7 @@ def _standin(options: EngineOptions, stack: contextlib.ExitStack) -> Connected:
         StandinProcess(
             scenario=options.standin or "normal",
             root=root,
-            programs={device_paths.TOKEN_RUNNER: token_runner()},
+            programs={device_paths.TOKEN_RUNNER: token_runner(), device_paths.LITERT_LM: litert_lm()},
             speed=options.standin_speed,
         )
     )

@@ -19,7 +19,14 @@ from mtplab.engine.care import PhoneCare
 from mtplab.engine.core import Recorder
 from mtplab.engine.errors import EngineError
 from mtplab.engine.measuring import MeasurePlan, exported_lengths, planned
-from mtplab.engine.options import BOUNDS, MEASURING, STAGES, RunOptions, check_bench, check_measure
+from mtplab.engine.options import (
+    BOUNDS,
+    MEASURING,
+    STAGES,
+    RunOptions,
+    check_bench,
+    check_measure,
+)
 from mtplab.engine.phone import Phone
 from mtplab.engine.worker_events import RECIPES, WorkerEvents, recipes_judged
 from mtplab.measure.plan import DEPLOYED, PLAIN
@@ -35,6 +42,7 @@ from mtplab.pipeline.stage import (
     HOST_STAGES,
     RunParameters,
     StageResult,
+    check_bundle,
     chosen_recipes,
     inputs_for,
     params_for,
@@ -42,12 +50,12 @@ from mtplab.pipeline.stage import (
 )
 from mtplab.session import events as ev
 from mtplab.session import paths
-from mtplab.session.identity import Policy
+from mtplab.session.identity import LITERT_LM, Policy
 from mtplab.session.state import standing
 from mtplab.session.text import clean_text
 
 _HOST = tuple(stage.name for stage in HOST_STAGES)
-CALIBRATE = "calibrate"
+CALIBRATE, BUNDLE = "calibrate", "bundle"
 
 
 def stages_of(options: RunOptions) -> list[str]:
@@ -62,7 +70,14 @@ def stages_of(options: RunOptions) -> list[str]:
     skipped = {*options.skip} | (set() if _calibrates(options) else {CALIBRATE})
     if not (options.recipes or options.head_recipes):
         skipped.add(RECIPES)
+    if not _bundles(options):
+        skipped.add(BUNDLE)
     return [name for name in STAGES[: last + 1] if name not in skipped]
+
+
+def _bundles(options: RunOptions) -> bool:
+    """Whether a bundle is wanted: by the runtime, or by name."""
+    return options.runtime == LITERT_LM or BUNDLE in (options.from_stage, options.to_stage)
 
 
 def _calibrates(options: RunOptions) -> bool:
@@ -110,6 +125,7 @@ def check_run(options: RunOptions, *, from_command_line: bool = False) -> tuple[
         prompt_set_sha256=prompts.sha256,
         threads=options.threads,
         core_mask=options.core_mask,
+        runtime=options.runtime,
     )
     parameters = RunParameters(
         model=model,
@@ -125,6 +141,8 @@ def check_run(options: RunOptions, *, from_command_line: bool = False) -> tuple[
         policy=policy,
         calibration=options.calibration or "calibration",
     )
+    if BUNDLE in stages:
+        _refused(lambda: check_bundle(parameters))
     _refused(lambda: [params_for(name, parameters) for name in _HOST])
     return stages, parameters
 
@@ -371,6 +389,9 @@ class PipelineRun:
             "tokenizer": self._store.path(frozen["tokenizer.json"].sha256),
             "prompts": self._store.path(frozen["prompts.jsonl"].sha256),
         }
+        if BUNDLE in self._results:
+            made = self._results[BUNDLE].artefacts["model.litertlm"]
+            self._context.files["bundle"] = self._store.path(made.sha256)
         # Real inputs of every signature: benchmark_model must not be fed random bytes.
         self._context.files |= {
             name: self._store.path(ref.sha256) for name, ref in self._results["acceptance"].artefacts.items()

@@ -31,15 +31,12 @@ def bundle_command(out: Path, as_json: bool, head_recipe: str | None, **given: A
     """
     from mtplab.litert.errors import LiteRtError
     from mtplab.model.errors import ModelError
-    from mtplab.model.kinds import BUNDLED_KINDS, KINDS, no_drafter
     from mtplab.pipeline.cache import Store
     from mtplab.pipeline.errors import PipelineError
     from mtplab.pipeline.headless import run_stages
     from mtplab.pipeline.stage import RunParameters
     from mtplab.session.paths import cache_dir
 
-    if given["head"] in KINDS and given["head"] not in BUNDLED_KINDS:
-        raise click.UsageError(no_drafter(given["head"]))
     parameters = RunParameters(head_recipe=head_recipe, **given)
     try:
         store = Store(cache_dir() / "stages")
@@ -59,21 +56,12 @@ def bundle_command(out: Path, as_json: bool, head_recipe: str | None, **given: A
 
 
 def stages_of(parameters: Any) -> list[str]:
-    """The stages up to the bundle; calibration only for a recipe that wants it.
+    """The stages up to the bundle; calibration only for a recipe that wants it. PipelineError: see `check_bundle`."""
+    from mtplab.pipeline.stage import check_bundle, chosen_recipes
 
-    Raises PipelineError for such a recipe of the head: ranges are collected on the graph that our own loop runs, and
-    the drafter is another.
-    """
-    from mtplab.pipeline.errors import PipelineError
-    from mtplab.pipeline.stage import chosen_recipes
-
-    chosen = chosen_recipes(parameters)
-    if chosen["head"].needs_calibration:
-        raise PipelineError(
-            f"The recipe {chosen['head'].name} needs calibration, which no drafter of a bundle gets; give "
-            "--head-recipe a dynamic one, such as dynamic_int8."
-        )
-    return [name for name in STAGES if name != "calibrate" or chosen["backbone"].needs_calibration]
+    check_bundle(parameters)
+    calibrated = chosen_recipes(parameters)["backbone"].needs_calibration
+    return [name for name in STAGES if name != "calibrate" or calibrated]
 
 
 def _deliver(store: Any, sha256: str, out: Path) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import msgspec
 
 from mtplab.benchlog.reader import LogReader
 from mtplab.device.clock import ClockOffset, measure_clock
-from mtplab.device.link import Link
+from mtplab.device.link import Link, Stream
 from mtplab.device.shell import Line
 from mtplab.device.tools import LitertLmOptions, litert_lm_command
 from mtplab.measure.protocol import ProtocolRun, parse
@@ -26,11 +27,14 @@ from mtplab.tokenrunner.arrivals import STAMPS, Piece, Request, write_prompt
 from mtplab.tokenrunner.protocol import ProtocolWriter
 
 PROGRAM = "litert_lm_main"
+_NOT_EXECUTABLE, _NOT_FOUND = 126, 127  # what a shell ends with
 # The program's large form says in its log when it hands the prompt over; its small one echoes it before the text.
 _RUNNING = re.compile(r"Running single-turn conversation")
 _ECHO = "input_prompt: {}\n"
 # What stands behind the text, sometimes glued to it; the model may write the same word, so the last one counts.
 _REPORT = re.compile(r"(?:[IWEF]\d{4} [\d.:]+ +\d+ [\w./]+:\d+\] )?BenchmarkInfo:\n")
+
+Watched = Callable[[Stream], AbstractContextManager[object]]
 
 
 class LmPrompt(msgspec.Struct, frozen=True):
@@ -98,11 +102,14 @@ def run_on_phone(
     simulated: bool,
     log: Path,
     flags: frozenset[str] = frozenset(),
+    watched: Watched = nullcontext,
+    heard: Callable[[], None] = lambda: None,
 ) -> ProtocolRun:
     """Every prompt in a process of its own, the first once more before as a warm-up; its logs are kept in `log`.
 
-    With `gamma`, the bundle's draft length, speculation is on. Raises StageFailed where a process fails or does not
-    say when it took its prompt, DeviceError where the phone is lost.
+    With `gamma`, the bundle's draft length, speculation is on. Each process runs inside `watched`, and `heard` is
+    called whenever one of them speaks. Raises StageFailed where a process fails or does not say when it took its
+    prompt, DeviceError where the phone is lost.
     """
     clock = measure_clock(link)
     stream = io.BytesIO()
@@ -116,26 +123,37 @@ def run_on_phone(
     with log.open("w", encoding="utf-8") as kept:
         for number, prompt in enumerate([*prompts[:1], *prompts]):
             asked = msgspec.structs.replace(options, prompt=prompt.text, mtp=gamma is not None)
-            said, code = _process(link, litert_lm_command(asked, flags))
-            heard = hear(said, prompt.text)
-            kept.write("".join(f"{line}\n" for line in heard.log))
-            if code != 0 or heard.asked_t is None:
-                raise StageFailed(_complaint(prompt, code, heard))
+            said, code = _process(link, litert_lm_command(asked, flags), watched, heard)
+            told = hear(said, prompt.text)
+            kept.write("".join(f"{line}\n" for line in told.log))
+            if code != 0 or told.asked_t is None:
+                raise StageFailed(_complaint(prompt, code, told, options.binary))
             request = Request(
                 prompt=prompt.id, klass=prompt.klass, warmup=number == 0, limit=options.max_tokens, gamma=gamma
             )
-            _write(writer, tokenizer, request, heard, clock)
+            _write(writer, tokenizer, request, told, clock)
     writer.close()
     return parse(stream.getvalue())
 
 
-def _process(link: Link, command: list[str]) -> tuple[list[Line], int]:
-    with link.stream(command, whole_lines=False) as stream:
-        said = list(stream)
+def _process(
+    link: Link, command: list[str], watched: Watched, heard: Callable[[], None]
+) -> tuple[list[Line], int]:
+    """All that one process said, and how it ended."""
+    said = []
+    with link.stream(command, whole_lines=False) as stream, watched(stream):
+        for line in stream:
+            said.append(line)
+            heard()
         return said, stream.wait(5.0)
 
 
-def _complaint(prompt: LmPrompt, code: int, heard: Heard) -> str:
+def _complaint(prompt: LmPrompt, code: int, heard: Heard, binary: str) -> str:
+    if code in (_NOT_EXECUTABLE, _NOT_FOUND):
+        return (
+            f"There is no {PROGRAM} that runs at {binary}; push the one of a LiteRT-LM release: "
+            f"adb push {PROGRAM} {binary} && adb shell chmod +x {binary}."
+        )
     last = " / ".join(clean_text(line, 200) for line in heard.log[-2:])
     if code != 0:
         return f"{PROGRAM} ended with exit code {code} on prompt {prompt.id}: {last or 'it gave no reason'}."

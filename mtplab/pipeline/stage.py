@@ -10,6 +10,7 @@ import msgspec
 
 from mtplab.litert.recipes import DEFAULT_RECIPE, Recipe, head_recipe_for, recipe_named
 from mtplab.model.files import model_files, without_heads
+from mtplab.model.kinds import BUNDLED_KINDS, KINDS, no_drafter
 from mtplab.model.prompts import SHIPPED, load_prompts, prompts_path
 from mtplab.pipeline.cache import ArtefactRef, file_sha256
 from mtplab.pipeline.choices import Choice, prompt_sets
@@ -196,9 +197,6 @@ HOST_STAGES: tuple[HostStage, ...] = (
         may_take=_STATISTICS,
         packages=(*_LITERT, "ai-edge-quantizer"),
     ),
-)
-# No stages of a run: a command asks for them, and they take what a run left.
-SIDE_STAGES: tuple[HostStage, ...] = (
     HostStage(
         name="bundle",
         title="Bundle",
@@ -210,6 +208,9 @@ SIDE_STAGES: tuple[HostStage, ...] = (
         },
         packages=(*_TORCH, "litert-torch", "ai-edge-litert", "ai-edge-quantizer", "litert-lm-builder"),
     ),
+)
+# No stages of a run: a command asks for them, and they take what a run left.
+SIDE_STAGES: tuple[HostStage, ...] = (
     HostStage(
         name="sensitivity",
         title="Sensitivity",
@@ -266,6 +267,21 @@ def chosen_recipes(run: RunParameters) -> dict[str, Recipe]:
     recipe = run.recipe if isinstance(run.recipe, Recipe) else recipe_named(run.recipe)
     asked = run.head_recipe
     return {"backbone": recipe, "head": asked if isinstance(asked, Recipe) else head_recipe_for(recipe, asked)}
+
+
+def check_bundle(run: RunParameters) -> None:
+    """Refuse what can be no bundle: a head without a single-step drafter, or a drafter that would need ranges.
+
+    Ranges are collected on the graph that our own loop runs, and the drafter is another. PipelineError.
+    """
+    if run.head in KINDS and run.head not in BUNDLED_KINDS:
+        raise PipelineError(no_drafter(str(run.head)))
+    head = chosen_recipes(run)["head"]
+    if head.needs_calibration:
+        raise PipelineError(
+            f"The recipe {head.name} needs calibration, which no drafter of a bundle gets; give "
+            "--head-recipe a dynamic one, such as dynamic_int8."
+        )
 
 
 def recipe_pairs(run: RunParameters) -> list[tuple[Recipe, Recipe]]:

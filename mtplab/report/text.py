@@ -11,6 +11,7 @@ from mtplab.report.contract import cold_rounds, counted, worst_verdict
 from mtplab.report.recipes import recipe_lines
 from mtplab.session.calibrated import calibrated
 from mtplab.session.events import Figure
+from mtplab.session.identity import TOKEN_RUNNER
 from mtplab.session.record import ConfigurationRecord, SessionRecord, StageRecord, VerdictRecord
 from mtplab.session.text import clean_text
 
@@ -169,6 +170,8 @@ def session_text(record: SessionRecord, path: Path | None = None, notes: Sequenc
         gamma = record.identity.gamma if record.identity.gamma is not None else record.identity.draft_length
         policy = record.policy
         ran_on = f"on {policy.backend.upper()} with {policy.threads} threads" if policy else "backend unknown"
+        if policy is not None and policy.runtime != TOKEN_RUNNER:
+            ran_on += f" by {clean_text(policy.runtime, 16)}"
         shown = gamma if gamma is not None else "unknown"
         lines += [f"Figures {ran_on} (γ {shown}; medians, 95 % intervals over prompts)"]
         lines += [*configuration_lines(record.configurations), ""]

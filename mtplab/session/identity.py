@@ -37,6 +37,9 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
         return lacking
 
 
+TOKEN_RUNNER, LITERT_LM = RUNTIMES = ("token-runner", "litert-lm")
+
+
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """What stays fixed for a whole measurement round (R4); a change starts a new round."""
 
@@ -51,6 +54,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     threads: int = 2
     backend: str = "cpu"
     core_mask: str | None = None
+    runtime: str = TOKEN_RUNNER
+    """Which program decodes on the phone: the token runner, or LiteRT-LM's own on a bundle."""
 
     @property
     def gamma(self) -> int | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from mtplab.measure.exactness import compare_outputs
 
 
@@ -50,3 +52,13 @@ def test_every_repeat_counts(run):
     plain = run("a", [1, 2], margins=[1.0, 1.0])
     assert not compare_outputs([plain, plain], [run("a", [1, 2]), run("a", [1, 3])]).ok
     assert not compare_outputs([plain, run("a", [1, 3])], [run("a", [1, 2])]).ok
+
+
+def test_a_text_that_was_heard_is_compared_up_to_the_limit_and_but_for_its_last_token(run):
+    def heard(ids, reason="limit"):
+        return msgspec.structs.replace(run("a", ids), stamps="arrival", reason=reason)
+
+    assert compare_outputs([heard([1, 2, 3])], [heard([1, 2, 9, 4])], limit=3).ok, "the end may be cut otherwise"
+    assert not compare_outputs([heard([1, 2, 3])], [heard([1, 9, 3, 4])], limit=3).ok
+    assert not compare_outputs([heard([1, 2, 3])], [heard([1, 2], "stop")], limit=3).ok, "it ended by a stop token"
+    assert not compare_outputs([run("a", [1, 2, 3])], [run("a", [1, 2])]).ok, "our own runner tells every token"

@@ -168,7 +168,7 @@ def test_every_module_a_stage_loads_is_in_its_key() -> None:
 
 def test_keys_of_all_stages_load_nothing_heavy() -> None:
     code = (
-        "import sys; from mtplab.pipeline.stage import *; "
+        "import sys; from mtplab.pipeline import fingerprint; from mtplab.pipeline.stage import *; "
         "[fingerprint.package_versions(s.packages) and fingerprint.source_hashes([s.module], s.data) "
         "for s in HOST_STAGES]; fingerprint.machine(); "
         "print([m for m in ('torch', 'jax', 'litert_torch', 'ai_edge_litert', 'ai_edge_quantizer', 'numpy', "

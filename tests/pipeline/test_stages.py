@@ -166,7 +166,7 @@ def test_a_graph_that_disagrees_stops_the_pipeline_and_points_at_norms(
 
 def test_stages_stand_in_order_and_each_takes_only_from_earlier_ones() -> None:
     names = [stage.name for stage in HOST_STAGES]
-    assert names == ["freeze", "export", "align", "calibrate", "quantise", "recipes", "acceptance"]
+    assert names == ["freeze", "export", "align", "calibrate", "quantise", "recipes", "acceptance", "bundle"]
     for index, stage in enumerate(HOST_STAGES):
         assert all(source in names[:index] for source, _ in stage.takes.values())
         assert not stage.measuring

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -23,9 +24,11 @@ from mtplab.measure.predict import predict
 from mtplab.measure.rounds import HeatLimits, Slot, advise, cold_rounds, judge, schedule
 from mtplab.pipeline.cooldown import CoolDown
 from mtplab.pipeline.device_stage import DeviceContext, Outcome, StageFailed
+from mtplab.pipeline.stages.measure_lm import LmRounds
 from mtplab.pipeline.stages.measure_round import Ran, RunnerFailed, run_once, tidy
 from mtplab.session import events as ev
 from mtplab.session.configuration import Configuration
+from mtplab.session.identity import LITERT_LM
 
 ATTEMPTS = 3  # a round that loses the cable is kept and measured again, so often at most
 
@@ -59,6 +62,8 @@ class _Measure:
         self._done: list[Measured] = []
         self._dropped: dict[str, str] = {}
         self._costs: dict[str, dict[int, float]] = {}
+        by_lm = context.policy.runtime == LITERT_LM
+        self._run_once = LmRounds(context).run_once if by_lm else partial(run_once, context)
 
     def run(self) -> Outcome:
         context = self._context
@@ -108,7 +113,7 @@ class _Measure:
         costs = self._round_costs(configuration)
         gammas = tuple(sorted(costs or self._fixed_lengths(configuration))) if configuration.adaptive else ()
         before, began = self._cool.sample(), time.monotonic()
-        ran = run_once(self._context, configuration, slot, self._cool, gammas, costs or {}, len(self._done))
+        ran = self._run_once(configuration, slot, self._cool, gammas, costs or {}, len(self._done))
         heat = judge(
             before, ran.during, self._cool.sample(), throttled=self._context.throttled_since(began),
             cable_lost=ran.lost is not None, limits=self._limits,
@@ -209,6 +214,7 @@ class _Measure:
             "exactness": whole,
             "outputs": {c.name: self._outputs([c]) for c in self._planned},
         }
+        figures["runtime"] = context.policy.runtime
         figures["exactness"] = None if whole is None else msgspec.to_builtins(whole)
         cold = sum(not m.event.marks for m in self._done)
         tail = "outputs sampled" if whole is None else whole.text
@@ -264,6 +270,7 @@ class _Measure:
             compare_outputs(
                 self._outputs([c for c in plain if c.ground == ground]),
                 self._outputs([c for c in drafted if c.ground == ground]),
+                self._context.policy.output_limit,
             )
             for ground in sorted(grounds, key=str)
         ]

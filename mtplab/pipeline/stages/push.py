@@ -10,7 +10,9 @@ from mtplab.device.errors import Cancelled, DeviceError
 from mtplab.device.transfer import Progress
 from mtplab.pipeline.device_stage import DeviceContext, Outcome, StageCancelled, StageFailed
 
-_SUFFIXES = {"backbone": ".tflite", "head": ".tflite", "tokenizer": ".json", "prompts": ".jsonl"}
+_SUFFIXES = {
+    "backbone": ".tflite", "head": ".tflite", "tokenizer": ".json", "prompts": ".jsonl", "bundle": ".litertlm",
+}  # fmt: skip
 
 
 def device_path(name: str, sha256: str) -> str:

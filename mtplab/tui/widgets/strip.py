@@ -5,6 +5,7 @@ from __future__ import annotations
 from textual.content import Content
 
 from mtplab.session.events import Figure
+from mtplab.session.identity import TOKEN_RUNNER
 from mtplab.session.record import DEPLOYED
 from mtplab.session.state import ConfigurationView, LabState
 from mtplab.tui import texts
@@ -59,6 +60,8 @@ def _setting(state: LabState, words: int) -> list[Part]:
     """`MTP on CPU`: what was measured, and on what where the policy says so."""
     backend = getattr(state.policy, "backend", None)
     where = f" on {texts.clean(backend, 12).upper()}" if backend else ""
+    if state.policy is not None and state.policy.runtime != TOKEN_RUNNER:
+        where += f" by {texts.clean(state.policy.runtime, 16)}"
     return [(f" MTP on{' ·' if where else ''}{where}" if words == 2 else f" MTP{where or ' on'}", "bold")]
 
 

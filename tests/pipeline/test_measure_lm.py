@@ -1,0 +1,120 @@
+"""The measure stage by LiteRT-LM's own program: on the stand-in, a bundle with speculation off and on."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mtplab.device import paths
+from mtplab.device.standin_host import StandinProcess, litert_lm
+from mtplab.engine.errors import EngineError
+from mtplab.engine.options import RunOptions
+from mtplab.engine.runner import check_run, stages_of
+from mtplab.measure.plan import DEPLOYED, PLAIN, plan
+from mtplab.pipeline.device_stage import DeviceContext, StageCancelled, StageFailed
+from mtplab.pipeline.stages import measure
+from mtplab.session import events as ev
+from mtplab.session.identity import Policy
+
+pytestmark = [
+    pytest.mark.pipeline,
+    pytest.mark.skipif(importlib.util.find_spec("litert_lm") is None, reason="litert-lm is not installed"),
+]
+PROMPTS = [
+    {"id": "a", "class": "code", "text": "def add(a, b):"},
+    {"id": "b", "class": "chat", "text": "Hello", "system": "Be kind."},
+    {"id": "c", "class": "code", "text": "import os\n"},
+]
+
+
+@pytest.fixture(scope="module")
+def phone() -> Iterator[StandinProcess]:
+    with StandinProcess(programs={paths.LITERT_LM: litert_lm()}) as standin:
+        yield standin
+
+
+def bench(phone: StandinProcess, small: Any, lm_bundle: Any, tmp_path: Path, **changed: Any) -> tuple[Any, list[Any]]:
+    """A measurement of one round, and what it posts."""
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text("".join(json.dumps(row) + "\n" for row in PROMPTS))
+    pushed = f"{paths.MODELS_DIR}/small.litertlm"
+    link, posted = phone.link(), list[Any]()
+    link.push(lm_bundle.path, pushed)
+    policy = Policy(output_limit=12, threads=1, runtime="litert-lm", prompt_set=str(prompts))
+    given = {
+        "pushed": {"bundle": pushed}, "files": {"tokenizer": small.tokenizer, "prompts": prompts},
+        "cancel": threading.Event(), "essential": frozenset((PLAIN, DEPLOYED)), **changed,
+    }  # fmt: skip
+    context = DeviceContext(
+        link=link, post=posted.append, logs=tmp_path, heat=lambda: ev.Heat(t=1e18, skin_c=30.0, status=0),
+        throttled_since=lambda t: False, simulated=True, token_runner="none", policy=policy,
+        options=SimpleNamespace(rounds=1, skin_limit_c=37.0, cooldown_timeout_s=0.0, reconnect_s=0.2),
+        configurations=plan(policy, 3), figures={"freeze": {"end_tokens": [0]}}, **given,
+    )  # fmt: skip
+    return context, posted
+
+
+def test_every_prompt_it_can_be_asked_is_measured_with_speculation_off_and_on(
+    phone: StandinProcess, small: Any, lm_bundle: Any, tmp_path: Path
+) -> None:
+    context, posted = bench(phone, small, lm_bundle, tmp_path)
+    outcome = measure.run(context)
+    rounds = [event for event in posted if isinstance(event, ev.RoundMeasured)]
+    assert [(one.configuration, [p["prompt"] for p in one.prompts]) for one in rounds] == [
+        ("mtp-off", ["a", "c"]),
+        ("mtp-on", ["a", "c"]),
+    ]
+    assert all(p["ttft_ms"] > 0 and p["output_tokens"] >= 12 for one in rounds for p in one.prompts)
+    left_out = [event.text for event in posted if isinstance(event, ev.Message) and event.level == "warning"]
+    assert len(left_out) == 1 and left_out[0].startswith("1 prompts (chat) are left out")
+    assert outcome.figures["runtime"] == "litert-lm"
+    assert (outcome.figures["exactness"]["compared"], outcome.figures["exactness"]["failures"]) == (2, ())
+    assert sorted(path.name for path in tmp_path.glob("measure-*.log")) == [
+        "measure-000-mtp-off.log",
+        "measure-001-mtp-on.log",
+    ]
+
+
+def test_a_bundle_that_does_not_load_ends_the_stage_with_the_programs_own_word(
+    phone: StandinProcess, small: Any, lm_bundle: Any, tmp_path: Path
+) -> None:
+    context, _ = bench(phone, small, lm_bundle, tmp_path, pushed={"bundle": "/data/local/tmp/none"})
+    with pytest.raises(StageFailed, match=r"Round 1 of mtp-off: litert_lm_main ended with exit code 1 on prompt a"):
+        measure.run(context)
+
+
+def test_a_phone_without_the_program_is_told_how_to_get_it(small: Any, lm_bundle: Any, tmp_path: Path) -> None:
+    with StandinProcess() as bare:
+        context, _ = bench(bare, small, lm_bundle, tmp_path)
+        with pytest.raises(StageFailed, match=r"no litert_lm_main that runs at .*adb push litert_lm_main"):
+            measure.run(context)
+
+
+def test_a_cancelled_run_ends_the_program(phone: StandinProcess, small: Any, lm_bundle: Any, tmp_path: Path) -> None:
+    context, _ = bench(phone, small, lm_bundle, tmp_path)
+    context.post = lambda event: context.cancel.set() if isinstance(event, ev.RoundMeasured) else None
+    with pytest.raises(StageCancelled):
+        measure.run(context)
+
+
+def test_a_run_by_it_makes_a_bundle_and_refuses_what_a_bundle_cannot_do() -> None:
+    stages = stages_of(RunOptions(runtime="litert-lm"))
+    assert stages.index("acceptance") < stages.index("bundle") < stages.index("push")
+    assert "bundle" not in stages_of(RunOptions()) and stages_of(RunOptions(to_stage="bundle"))[-1] == "bundle"
+    assert check_run(RunOptions(runtime="litert-lm"))[1].policy.runtime == "litert-lm"
+    for refused, sentence in (
+        (RunOptions(runtime="litert-lm", policies=("additive",)), "--policies needs the token runner"),
+        (RunOptions(runtime="litert-lm", temperature=0.7), "--temperature needs the token runner"),
+        (RunOptions(runtime="litert-lm", head="recurrent_residual"), "cannot be bundled"),
+        (RunOptions(runtime="litert-lm", head_recipe="static_int8"), "which no drafter of a bundle gets"),
+        (RunOptions(runtime="other"), "The runtime is token-runner or litert-lm, not 'other'"),
+    ):
+        with pytest.raises(EngineError, match=sentence):
+            check_run(refused)
