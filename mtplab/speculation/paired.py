@@ -1,4 +1,7 @@
-"""How acceptance changed between two pairs, paired by prompt: bootstrapped over prompts, never over rounds."""
+"""How acceptance changed between two pairs, paired by prompt: bootstrapped over prompts, never over rounds.
+
+Every interval is widened for how few prompts there are, because a gate hangs on it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,8 @@ def delta_alpha(crossed: Sequence[tuple[AcceptCounts, ...]]) -> Estimate:
     then the first and the other pair on the other's.
     """
     rows = [[n for one in four for n in one.counts] for four in crossed if all(one.rounds for one in four)]
-    return bootstrap_statistic(rows, _crossed_change, "delta_alpha_equal_text_paired_bootstrap_by_prompt")
+    kind = "delta_alpha_equal_text_paired_bootstrap_by_prompt"
+    return bootstrap_statistic(rows, _crossed_change, kind, widened=True)
 
 
 def delta_own_text(before: Sequence[AcceptCounts], after: Sequence[AcceptCounts]) -> Estimate:
@@ -34,7 +38,7 @@ def delta_given_text(before: Sequence[AcceptCounts], after: Sequence[AcceptCount
 
 def _delta(before: Sequence[AcceptCounts], after: Sequence[AcceptCounts], kind: str) -> Estimate:
     rows = [[*a.counts, *b.counts] for a, b in zip(before, after, strict=True) if a.rounds and b.rounds]
-    return bootstrap_statistic(rows, _change, kind)
+    return bootstrap_statistic(rows, _change, kind, widened=True)
 
 
 def _crossed_change(sums: np.ndarray) -> np.ndarray:
