@@ -151,6 +151,14 @@ def check_bench(options: RunOptions) -> None:
         raise EngineError(f"There is no file {options.benchmark_binary!r}: name a benchmark_model for Android.", 1)
 
 
+def check_tables(options: RunOptions) -> None:
+    """Refuse a recipe that is to be set beside itself; EngineError with exit code 1."""
+    for name, given in (("--recipes", options.recipes), ("--head-recipes", options.head_recipes)):
+        twice = next((one for one in given if given.count(one) > 1), None)
+        if twice is not None:
+            raise EngineError(f"{name} names {twice} twice; name each recipe once.", 1)
+
+
 def check_measure(options: RunOptions, exported: Sequence[int]) -> None:
     """Refuse what the measurement cannot be asked, `exported` being the draft lengths; EngineError, exit code 1."""
     lengths = ", ".join(map(str, exported))

@@ -26,6 +26,7 @@ from mtplab.engine.options import (
     RunOptions,
     check_bench,
     check_measure,
+    check_tables,
 )
 from mtplab.engine.phone import Phone
 from mtplab.engine.worker_events import RECIPES, WorkerEvents, recipes_judged
@@ -112,6 +113,7 @@ def check_run(options: RunOptions, *, from_command_line: bool = False) -> tuple[
     except ValueError as error:
         raise EngineError(str(error), 1) from None
     check_bench(options)
+    check_tables(options)
     measured_set, acceptance_set = prompt_sets(model)
     prompts = _refused(lambda: load_prompts(options.prompts or measured_set))
     check_measure(options, exported_lengths(options))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from mtplab.pipeline.judging import Side, summary_of
+from mtplab.pipeline.judging import Side, exactness, summary_of
 from mtplab.session.events import Figure, RecipeRow
 from mtplab.speculation.forced import Hits
 from mtplab.speculation.intervals import Estimate, bootstrap_median, unknown
@@ -41,6 +41,7 @@ def recipe_row(recipes: tuple[str, str], side: Side, gamma: int, forced: Hits, d
         perplexity=Figure(
             value=perplexity.value, n=perplexity.tokens, evidence="real_continuations", reason=perplexity.reason
         ),
+        changed_outputs=exactness(side.plain, side.rounds)["different"],
     )  # fmt: skip
 
 

@@ -25,7 +25,8 @@ def recipe_lines(table: RecipeTable) -> list[str]:
         f"Recipes (γ {table.gamma}, {table.prompts} prompts of {table.prompt_set}, {table.output_tokens} tokens each)"
     ]
     lines += [" " + "  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in cells]
-    lines += [f"   {row.backbone}, head {row.head}: {row.reason}" for row in table.rows if row.reason]
+    odd = [(row, why) for row in table.rows if (why := row.reason or row.warning)]
+    lines += [f"   {row.backbone}, head {row.head}: {why}" for row, why in odd]
     lines.append(
         f"   * no other row is smaller, faster and better accepted at once · times on this host's CPU, "
         f"{table.threads} thread{'s' if table.threads > 1 else ''}"
@@ -38,7 +39,7 @@ def recipe_lines(table: RecipeTable) -> list[str]:
 
 
 def _cells(row: RecipeRow, on_front: bool) -> tuple[str, ...]:
-    mark = "*" if on_front else "✗" if row.reason else " "
+    mark = "*" if on_front else "✗" if row.reason else "!" if row.warning else " "
     if row.reason:
         return (mark, row.backbone, row.head, *["–"] * (len(_HEADINGS) - 3))
     size = "?" if row.bytes is None else f"{row.bytes / 1e6:.1f}"

@@ -261,6 +261,7 @@ class RecipeRow(msgspec.Struct, frozen=True, kw_only=True):
     `top1` is teacher-forced (every position of the backbone's own text), by draft position; `conditional_alpha`,
     `alpha` and `mean_accepted` are of true rounds on that text; `delta_alpha` is the change against the float pair on
     equal text. Times are milliseconds on this host's CPU; `ms_per_token` is with drafts, `decode_ms` without.
+    `changed_outputs` counts prompts whose output drafting changed at a clear margin: with one, the graphs are faulty.
     `reason` says why a row has no figures.
     """
 
@@ -279,7 +280,18 @@ class RecipeRow(msgspec.Struct, frozen=True, kw_only=True):
     draft_ms: Figure = Figure(value=None, reason="not timed")
     verify_ms: Figure = Figure(value=None, reason="not timed")
     ms_per_token: Figure = Figure(value=None, reason="not timed")
+    changed_outputs: int | None = None
     reason: str | None = None
+
+    @property
+    def warning(self) -> str | None:
+        """That drafting changed outputs, where it did."""
+        if not self.changed_outputs:
+            return None
+        return (
+            f"drafting changed the output of {self.changed_outputs} prompts, so verify and decode do not agree: "
+            "no figure of drafting stands"
+        )
 
     @property
     def bytes(self) -> int | None:

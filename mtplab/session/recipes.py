@@ -50,7 +50,7 @@ def _terms(event: RecipesJudged) -> tuple[object, ...]:
 def pareto_front(rows: Sequence[RecipeRow]) -> list[int]:
     """Places of the rows that no other one beats in size, α and time a token at once (values, not intervals).
 
-    A row that lacks one of the three is in nobody's way and not on the front.
+    A row that lacks one of the three, or whose drafts changed outputs, is in nobody's way and not on the front.
     """
     points = {i: point for i, row in enumerate(rows) if (point := _point(row)) is not None}
     return [i for i, point in points.items() if not any(_beats(other, point) for other in points.values())]
@@ -59,7 +59,9 @@ def pareto_front(rows: Sequence[RecipeRow]) -> list[int]:
 def _point(row: RecipeRow) -> tuple[float, float, float] | None:
     """Size, −α, time: less is better in each."""
     size, alpha, time = row.bytes, row.alpha.value, row.ms_per_token.value
-    return None if size is None or alpha is None or time is None else (float(size), -alpha, time)
+    if row.changed_outputs or size is None or alpha is None or time is None:
+        return None
+    return float(size), -alpha, time
 
 
 def _beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:

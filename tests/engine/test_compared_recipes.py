@@ -34,6 +34,8 @@ def test_a_compared_recipe_that_does_not_exist_is_refused_before_anything_begins
     with pytest.raises(EngineError, match="no recipe 'int3'") as refused:
         check_run(RunOptions(recipes=("mixed", "int3")))
     assert refused.value.exit_code == 1
+    with pytest.raises(EngineError, match=r"--recipes names mixed twice"):
+        check_run(RunOptions(recipes=("mixed", "float", "mixed")))
     _, parameters = check_run(RunOptions(recipes=("mixed",), alpha_drop_limit=0.05))
     assert parameters.compared_recipes == ("mixed",) and parameters.alpha_drop_limit == 0.05
     with pytest.raises(EngineError, match="alpha_drop_limit"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from mtplab.report.recipes import recipe_contract, recipe_lines
 from mtplab.session.events import Figure, RecipeRow
 from mtplab.session.recipes import RecipeTable
@@ -39,6 +41,13 @@ def test_a_pair_that_could_not_be_made_is_a_row_with_its_reason() -> None:
     lines = recipe_lines(TABLE)
     assert any(line.startswith(" ✗  int3") for line in lines)
     assert any("The quantizer refused it" in line for line in lines)
+
+
+def test_a_pair_whose_drafts_changed_the_output_is_marked_and_says_so() -> None:
+    faulty = msgspec.structs.replace(FULL, changed_outputs=3)
+    lines = recipe_lines(msgspec.structs.replace(TABLE, rows=[faulty]))
+    assert any(line.startswith(" !  mixed") for line in lines)
+    assert any("changed the output of 3 prompts" in line for line in lines)
 
 
 def test_scripts_get_every_row_with_its_place_on_the_front() -> None:

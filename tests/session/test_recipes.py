@@ -45,6 +45,11 @@ def test_equal_rows_do_not_beat_each_other_and_unknown_ones_are_in_nobodys_way()
     assert pareto_front([]) == []
 
 
+def test_a_pair_whose_drafts_changed_the_output_is_in_nobodys_way() -> None:
+    faulty = msgspec.structs.replace(row("a", 10, 0.9, 1.0), changed_outputs=1)
+    assert pareto_front([faulty, row("b", 20, 0.5, 2.0)]) == [1]
+
+
 def test_a_row_takes_the_place_of_an_earlier_one_of_the_same_recipes() -> None:
     state = LabState()
     state.apply(judged([row("float", 100, 0.5, 9.0), row("int8", 30, 0.1, 5.0)]))

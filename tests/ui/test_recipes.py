@@ -106,6 +106,13 @@ def view() -> View:
     return synthetic.view_of(sorted([*events, *judged(ROWS)], key=lambda e: e.t))
 
 
+def test_a_pair_whose_drafts_changed_the_output_says_so_on_the_page() -> None:
+    faulty = row("broken", 2.0, 0.9, 0.5, changed_outputs=2)
+    events = sorted([*synthetic.whole_run(), *judged([ROWS[0], faulty])], key=lambda e: e.t)
+    text = recipes_content(synthetic.view_of(events), 76).plain
+    assert "b ! broken" in text and "changed the output of 2 prompts" in text
+
+
 @pytest.mark.parametrize("width", [76, 116])
 def test_every_pair_stands_with_figures_or_its_reason_within_the_width(view: View, width: int) -> None:
     text = recipes_content(view, width).plain

@@ -85,8 +85,8 @@ def _head() -> list[Part]:
 
 def _row(row: RecipeRow, letter: str, on_front: bool, width: int) -> list[list[Part]]:
     """Letter, mark, names, size and time; then what has room beside them, the rest below."""
-    mark = "✗" if row.reason else "*" if on_front else " "
-    style = "bold $text-error" if row.reason else "bold $text-accent" if on_front else ""
+    mark = "✗" if row.reason else "!" if row.warning else "*" if on_front else " "
+    style = "bold $text-error" if row.reason or row.warning else "bold $text-accent" if on_front else ""
     name, head = (texts.pad(texts.clean(text), NAME_CELLS) for text in (row.backbone, row.head))
     start: list[Part] = [(f"{letter} {mark} {name}", style), f" {head}"]
     if row.reason:
@@ -102,6 +102,8 @@ def _row(row: RecipeRow, letter: str, on_front: bool, width: int) -> list[list[P
         if texts.parts_len(rows[-1]) + 2 + len(piece) > width:
             rows.append([_INDENT[2:]])
         rows[-1].append(("  " + piece, "" if piece is intervals else "$text-muted"))
+    if row.warning:
+        rows += [[_INDENT, *more] for more in wrapped(row.warning, width - len(_INDENT), "$text-error")]
     return rows
 
 
