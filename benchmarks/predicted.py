@@ -3,9 +3,9 @@
     python benchmarks/predicted.py [--model tiny smollm2] [--recipes float dynamic_int8 mixed] [--minutes 8] [--again]
 
 One table a model and recipe, each of one interleaved run: plain decoding and every exported γ in ABBA order, and
-before every other prompt a probe that times decode, draft and verify calls by themselves, each kind in its own row.
-Predicted is τ/(D + r) from the accepts of the warm-up round and the probe's times: nothing of the timed rounds is in
-it. Where it lies
+before every other prompt a probe that times calls by themselves: plain steps in a row, then rounds of draft and
+verify in a row for each γ. Predicted is τ/(D + r) from the accepts of the warm-up round and the probe's times:
+nothing of the timed rounds is in it. Where it lies
 outside the measured 95 % interval, the term is named whose value out of the timed rounds, put in its place, mends
 the prediction most: the step of plain decoding, α (rounds cut short by stop or limit), c, r, or what a round takes
 besides (overhead).
@@ -98,8 +98,8 @@ class Table(Interleaved, frozen=True):
 class Probe:
     """Times calls apart from any decoding loop, at the positions and on the states of real text.
 
-    Each kind runs in a row of its own and its first calls do not count: a graph that has just taken over from another
-    finds other weights in the caches than it will have when it runs on.
+    Plain steps run in a row, and rounds of one γ; the first calls of a row do not count: a graph that has just taken
+    over from another finds other weights in the caches than it will have when it runs on.
     """
 
     FIRST, STRIDE = 3, 4
@@ -160,8 +160,8 @@ class Probe:
             self.times.setdefault((name, what, gamma), []).append(taken)
 
     def ms(self, klass: str, what: str, gamma: int = 0) -> float:
-        """The median of what was timed: single stalls must not move a cost."""
-        return statistics.median(self.times[klass, what, gamma])
+        """The median of what was timed, of all classes where texts of this one were too short for a row."""
+        return statistics.median(self.times.get((klass, what, gamma)) or self.times[ALL, what, gamma])
 
 
 def rows_of(found: dict[str, list[list[PromptFigures]]], probe: Probe, gammas: Sequence[int]) -> list[Row]:

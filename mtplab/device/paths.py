@@ -5,7 +5,7 @@ from __future__ import annotations
 TMP = "/data/local/tmp"
 BENCHMARK_MODEL = f"{TMP}/benchmark_model"
 BENCHMARK_LITERT_MODEL = f"{TMP}/benchmark_litert_model"
-LITERT_LM = f"{TMP}/litert_lm_main"
+LITERT_LM = f"{TMP}/litert_lm_advanced_main"
 TOKEN_RUNNER = f"{TMP}/mtplab-runner"
 WORK_DIR = f"{TMP}/mtplab"
 MODELS_DIR = f"{WORK_DIR}/models"

@@ -48,7 +48,7 @@ def token_runner() -> list[str]:
 
 
 def litert_lm() -> list[str]:
-    """The argument list behind the stand-in's litert_lm_main."""
+    """The argument list behind the stand-in's litert_lm_advanced_main."""
     return isolated_python("mtplab.standin.litert_lm_main")
 
 

@@ -283,12 +283,15 @@ def litert_lm_command(options: LitertLmOptions, flags: frozenset[str] = frozense
         "num_cpu_threads": str(options.threads),
         "enable_speculative_decoding": _boolean(options.mtp),
         "async": "true",
+        "benchmark": "true",  # without it the program counts nothing
     }
+    if "boost_performance" in flags:
+        wishes["boost_performance"] = "disabled"  # the default of its benchmark mode, which nobody deploys
     missing = [name for name in wishes if flags and name not in flags and name != "async"]
     if missing:
         raise CommandFailed(
             f"{options.binary} has no --{missing[0]}, so it cannot be asked alike with MTP on and off: "
-            "take the litert_lm_advanced_main of the LiteRT-LM release."
+            "take the litert_lm_advanced_main of a LiteRT-LM release."
         )
     words = [f"--{name}={value}" for name, value in wishes.items() if not flags or name in flags]
     return [*_affinity(options.core_mask), options.binary, *words]

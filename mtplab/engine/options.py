@@ -187,7 +187,7 @@ def check_runtime(options: RunOptions) -> None:
         raise EngineError(f"The runtime is {' or '.join(RUNTIMES)}, not {options.runtime!r}.", 1)
     if options.runtime == TOKEN_RUNNER:
         return
-    for name in ("measure_gammas", "policies", "head_threads", "head_backends", "temperature"):
+    for name in ("measure_gammas", "policies", "head_threads", "head_backends", "temperature", "seed"):
         if getattr(options, name):
             raise EngineError(
                 f"--{name.replace('_', '-')} needs the token runner: a bundle has one draft length, and LiteRT-LM's "

@@ -223,6 +223,7 @@ def run_command(
     return run.code if run.code is not None else 4
 
 
+_NEVER_IN_EXPERIMENTS = ("runtime", "judge_prompts")
 _WITH_EXPERIMENT = ("experiment", "dry_run", "again", "as_json", "standin", "standin_speed", "serial")
 
 
@@ -239,7 +240,9 @@ def _experiment(
         raise click.UsageError("--dry-run and --again belong to --experiment FILE.")
     for name in ctx.params:
         if name not in _WITH_EXPERIMENT and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"--{name.replace('_', '-')} is the experiment's to say: put it into its file.")
+            if name in _NEVER_IN_EXPERIMENTS:
+                raise click.UsageError(f"{_option(name)} is no part of experiments yet; leave it out.")
+            raise click.UsageError(f"{_option(name)} is the experiment's to say: put it into its file.")
     try:
         check_scenario(options.standin)
         path = Path(experiment)

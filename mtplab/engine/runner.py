@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from mtplab.benchlog.files import exit_code_of
+from mtplab.device import paths as device_paths
 from mtplab.device.errors import DeviceError, DeviceGone
 from mtplab.device.memory import Need
 from mtplab.device.prepare import names_of
@@ -39,6 +40,7 @@ from mtplab.pipeline.device_stage import DeviceContext, Outcome, StageCancelled
 from mtplab.pipeline.errors import PipelineError
 from mtplab.pipeline.host_run import run_host_stage
 from mtplab.pipeline.job import StageFailed
+from mtplab.pipeline.lm_phone import known_flags
 from mtplab.pipeline.stage import (
     HOST_STAGES,
     RunParameters,
@@ -115,7 +117,7 @@ def check_run(options: RunOptions, *, from_command_line: bool = False) -> tuple[
     check_bench(options)
     check_tables(options)
     measured_set, acceptance_set = prompt_sets(model)
-    prompts = _refused(lambda: load_prompts(options.prompts or measured_set))
+    prompts = _refused(lambda: load_prompts(measured_set if options.prompts is None else options.prompts))
     check_measure(options, exported_lengths(options))
     policy = Policy(
         temperature=options.temperature,
@@ -123,7 +125,7 @@ def check_run(options: RunOptions, *, from_command_line: bool = False) -> tuple[
         seed=options.seed,
         draft_length=f"fixed:{options.gamma}",
         output_limit=options.output_limit,
-        prompt_set=options.prompts or measured_set,
+        prompt_set=prompts.name,
         prompt_set_sha256=prompts.sha256,
         threads=options.threads,
         core_mask=options.core_mask,
@@ -132,7 +134,8 @@ def check_run(options: RunOptions, *, from_command_line: bool = False) -> tuple[
     parameters = RunParameters(
         model=model,
         head=head,
-        acceptance_set=options.judge_prompts or acceptance_set,
+        measured_set=measured_set if options.prompts is None else options.prompts,
+        acceptance_set=acceptance_set if options.judge_prompts is None else options.judge_prompts,
         gamma=options.gamma,
         gammas=options.gammas,
         recipe=options.recipe,
@@ -255,6 +258,13 @@ class PipelineRun:
         self._recorder.settle()
 
     def _all_stages(self) -> tuple[Any, str | None]:
+        if self._parameters.policy.runtime == LITERT_LM and "measure" in self._stages:
+            try:
+                self._context.lm_flags = known_flags(self._phone.link, device_paths.LITERT_LM)
+            except (StageFailed, DeviceError) as error:
+                for name in self._stages:
+                    self._tell(name, "skipped", None, "LiteRT-LM's program cannot be used")
+                return "failed", str(error)
         for index, name in enumerate(self._stages):
             reason = self._one_stage(name)
             if reason is None:
@@ -391,7 +401,7 @@ class PipelineRun:
             "tokenizer": self._store.path(frozen["tokenizer.json"].sha256),
             "prompts": self._store.path(frozen["prompts.jsonl"].sha256),
         }
-        if BUNDLE in self._results:
+        if self._parameters.policy.runtime == LITERT_LM:
             made = self._results[BUNDLE].artefacts["model.litertlm"]
             self._context.files["bundle"] = self._store.path(made.sha256)
         # Real inputs of every signature: benchmark_model must not be fed random bytes.

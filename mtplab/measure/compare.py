@@ -38,6 +38,7 @@ LABELS = {
     "threads": "threads",
     "backend": "backend of the end-to-end runs",
     "core_mask": "core mask",
+    "runtime": "program that decodes",
 }
 METADATA = ("device_model", "os_version", "aicore_version", "quantisation", "gamma", "temperature")
 FURTHER = ("scenario", "build_fingerprint", "soc", "serial_hash", "model", "head")
@@ -52,6 +53,7 @@ POLICY = (
     "prompt_set_sha256",
     "threads",
     "backend",
+    "runtime",
 )
 POLICY_MAY_BE_ABSENT = ("core_mask",)
 

@@ -148,7 +148,8 @@ def judge_steady(
     """The verdict, taken back where the same rounds show that the machine was another one on either side.
 
     Drafting changes neither the time to the first token nor what a machine can do: verifying several positions
-    never costs clearly less than decoding one.
+    never costs clearly less than decoding one. Streamed text may bring the first token together with a whole round of
+    drafting; then its time says nothing of the machine.
     """
     if says == "unknown":
         return says, why
@@ -156,7 +157,8 @@ def judge_steady(
         doubt = f"verifying was timed at {verify_cost:.2f} of a plain step, which no machine does"
         return "unknown", f"{why}, but the machine was not steady: {doubt}"
     first = [_first_ms(side) for side in (off, on)]
-    if all(first) and max(first) / min(first) > TTFT_RATIO_LIMIT:
+    heard = any(p.arrival for p in on)
+    if not heard and all(first) and max(first) / min(first) > TTFT_RATIO_LIMIT:
         doubt = f"the first token, which drafting does not touch, came after {first[0]:.3g} and {first[1]:.3g} ms"
         return "unknown", f"{why}, but the machine was not steady: {doubt}"
     return says, why

@@ -10,6 +10,7 @@ from mtplab.measure.protocol import PromptRun
 
 NEAR_TIE = 1e-3
 ARRIVAL = "arrival"  # stamps of a text that came in pieces
+_CUT_OTHERWISE = 2  # tokens by which equal text may differ in length, cut at different places
 
 
 class NearTie(msgspec.Struct, frozen=True):
@@ -39,12 +40,13 @@ def compare_outputs(
 ) -> Exactness:
     """Compare the outputs of the same prompts, plain (with margins) against draft–verify, up to `limit` tokens.
 
-    A runtime that is only heard (`ARRIVAL`) may end its last round behind the limit, and the tokenizer may cut the
-    end of such a text otherwise: there the shorter output without its last token must begin the longer.
+    Of a runtime that is only heard (`ARRIVAL`) the text is compared. It may end its last round behind the limit, and
+    the tokenizer may cut the end of such a text otherwise: so the last token heard on both sides does not count.
     Several runs of one prompt are all compared; a prompt that one side lacks is a failure, because an output that
     was not seen was not seen to be equal.
     """
     left, right = _by_prompt(plain), _by_prompt(mtp)
+    heard = any(run.stamps == ARRIVAL for runs in right.values() for run in runs)
     equal, ties, failures = 0, [], []
     compared = 0
     for prompt in sorted(left.keys() | right.keys()):
@@ -59,7 +61,7 @@ def compare_outputs(
             ties.append(outcome)
         else:
             failures.append(outcome)
-    return Exactness(compared, equal, tuple(ties), tuple(failures), _text(compared, equal, ties, failures))
+    return Exactness(compared, equal, tuple(ties), tuple(failures), _text(compared, equal, ties, failures, heard))
 
 
 def _by_prompt(runs: Iterable[PromptRun]) -> dict[str, list[PromptRun]]:
@@ -87,9 +89,12 @@ def _difference(prompt: str, plain: PromptRun, other: PromptRun, limit: int | No
         if run.problem is not None:
             return f"The output of prompt {prompt} cannot be trusted: {run.problem}."
     ours, theirs = [t.id for t in plain.tokens][:limit], [t.id for t in other.tokens][:limit]
-    if ARRIVAL in (plain.stamps, other.stamps) and plain.reason == other.reason == "limit":
-        certain = max(0, min(len(ours), len(theirs)) - 1)
-        ours, theirs = ours[:certain], theirs[:certain]
+    heard = ARRIVAL in (plain.stamps, other.stamps)
+    if heard and plain.reason == other.reason == "limit":
+        shorter, longer = sorted((len(ours), len(theirs)))
+        if shorter < 2 or longer - shorter > _CUT_OTHERWISE:
+            return f"Prompt {prompt} was heard with {len(ours)} tokens plainly and {len(theirs)} with MTP."
+        ours, theirs = ours[: shorter - 1], theirs[: shorter - 1]
     if ours == theirs:
         return None
     position = next(
@@ -98,6 +103,11 @@ def _difference(prompt: str, plain: PromptRun, other: PromptRun, limit: int | No
     margin = plain.tokens[position].margin if position < len(plain.tokens) else None
     if margin is not None and margin < NEAR_TIE and position < len(theirs):
         return NearTie(prompt, position, margin)
+    if heard:
+        return (
+            f"Prompt {prompt} gave other text from output position {position} on; this runtime tells no margins, so "
+            "whether the backbone was undecided there cannot be told."
+        )
     why = "no margin was recorded there" if margin is None else f"plain decoding was sure by a margin of {margin:.3g}"
     return (
         f"Prompt {prompt} gave other tokens from output position {position} on, where {why}: "
@@ -105,14 +115,15 @@ def _difference(prompt: str, plain: PromptRun, other: PromptRun, limit: int | No
     )
 
 
-def _text(compared: int, equal: int, ties: list[NearTie], failures: list[str]) -> str:
+def _text(compared: int, equal: int, ties: list[NearTie], failures: list[str], heard: bool) -> str:
     if failures:
         return (
             f"{len(failures)} of {compared} prompts fail the comparison with plain decoding; the first: {failures[0]}"
         )
     if not compared:
         return "No prompt was decoded both with and without MTP, so nothing is known of equality."
-    text = f"Same tokens with MTP on and off for {equal} of {compared} prompts"
+    same = "Same text as it was heard" if heard else "Same tokens"
+    text = f"{same} with MTP on and off for {equal} of {compared} prompts"
     if ties:
         text += f"; {len(ties)} differ first where the backbone's top two logits lay within {NEAR_TIE:g}"
     return text + "."

@@ -32,6 +32,7 @@ class PromptFigures(msgspec.Struct, frozen=True, kw_only=True, rename={"klass": 
 
     `ttft_ms` counts from the request to the first token, `tpot_ms` is the mean time a token after the first,
     `tokens_per_s` is output tokens ÷ (end − request). `decode_us` runs from the first token to the last.
+    `first_tokens` came at the time of the first one: streamed text may bring it together with a whole draft round.
     `stamps_us` are the tokens' times after the request. `plain_steps` are tokens behind the first that no draft
     round made. Where rounds drafted different lengths (an adaptive policy), `gamma` is None and `gammas` holds the
     length of each. `handover_us` is the part of draft and verify times that passed data between backbone and head.
@@ -61,6 +62,7 @@ class PromptFigures(msgspec.Struct, frozen=True, kw_only=True, rename={"klass": 
     handover_us: int | None = None
     arrival: bool = False
     ttft_derived_ms: float | None = None
+    first_tokens: int = 1
 
     @property
     def drafts(self) -> list[tuple[int, int]]:
@@ -88,6 +90,7 @@ def prompt_figures(run: PromptRun) -> PromptFigures:
     """Figures of one prompt. A prompt with a problem keeps its name and gives no figure."""
     reasons: dict[str, str] = {}
     stamps = [t.t_ns - run.begin_ns for t in run.tokens]
+    first = sum(stamp == stamps[0] for stamp in stamps) if run.stamps == "arrival" and stamps else 1
     trusted = run.problem is None
     rounds = run.rounds if trusted else ()
     gammas = {r.gamma for r in rounds}
@@ -101,10 +104,10 @@ def prompt_figures(run: PromptRun) -> PromptFigures:
         input_tokens=run.input_tokens,
         output_tokens=len(run.tokens),
         output_sha256=output_sha256(t.id for t in run.tokens),
-        ttft_ms=_ttft_ms(stamps, reasons) if trusted else None,
-        tpot_ms=_tpot_ms(stamps, reasons) if trusted else None,
+        ttft_ms=_ttft_ms(stamps, reasons, heard=run.stamps == "arrival") if trusted else None,
+        tpot_ms=_tpot_ms(stamps, first, reasons) if trusted else None,
         tokens_per_s=_tokens_per_s(run, reasons) if trusted else None,
-        decode_us=(stamps[-1] - stamps[0]) // 1000 if trusted and len(stamps) > 1 else None,
+        decode_us=(stamps[-1] - stamps[0]) // 1000 if trusted and len(stamps) > first else None,
         gamma=gammas.copy().pop() if len(gammas) == 1 else None,
         accepts=[r.accepted for r in rounds],
         ranks=[list(r.ranks) for r in rounds],
@@ -118,6 +121,7 @@ def prompt_figures(run: PromptRun) -> PromptFigures:
         handover_us=_total_us(r.handover_ns for r in run.rounds),
         arrival=run.stamps == "arrival",
         ttft_derived_ms=run.runtime.ttft_derived_ms if run.runtime else None,
+        first_tokens=first,
     )
 
 
@@ -126,18 +130,24 @@ def run_figures(run: ProtocolRun) -> list[PromptFigures]:
     return [prompt_figures(prompt) for prompt in run.prompts if not prompt.warmup]
 
 
-def _ttft_ms(stamps: list[int], reasons: dict[str, str]) -> float | None:
+def _ttft_ms(stamps: list[int], reasons: dict[str, str], *, heard: bool) -> float | None:
     if not stamps:
         reasons["ttft_ms"] = "there was no output token"
+        return None
+    if heard and stamps[0] <= 0:
+        reasons["ttft_ms"] = "the request and the first text arrived at once"
         return None
     return stamps[0] / 1e6
 
 
-def _tpot_ms(stamps: list[int], reasons: dict[str, str]) -> float | None:
-    if len(stamps) < 2:
-        reasons["tpot_ms"] = "fewer than two output tokens have no time between them"
+def _tpot_ms(stamps: list[int], first: int, reasons: dict[str, str]) -> float | None:
+    if len(stamps) <= first:
+        reasons["tpot_ms"] = (
+            "fewer than two output tokens have no time between them" if len(stamps) < 2
+            else "all text arrived at once, so no time lies between its tokens"
+        )  # fmt: skip
         return None
-    return (stamps[-1] - stamps[0]) / (len(stamps) - 1) / 1e6
+    return (stamps[-1] - stamps[0]) / (len(stamps) - first) / 1e6
 
 
 def _tokens_per_s(run: PromptRun, reasons: dict[str, str]) -> float | None:

@@ -80,8 +80,8 @@ Units = Callable[[Sequence[PromptFigures]], float]
 
 
 def steps(repeats: Sequence[PromptFigures]) -> float:
-    """Tokens after the first, the mean over repeats: sampled outputs differ from round to round."""
-    return sum(max(0, p.output_tokens - 1) for p in repeats) / len(repeats)
+    """Tokens after the first time stamp, the mean over repeats: sampled outputs differ from round to round."""
+    return sum(max(0, p.output_tokens - p.first_tokens) for p in repeats) / len(repeats)
 
 
 def _rounds(repeats: Sequence[PromptFigures]) -> float:

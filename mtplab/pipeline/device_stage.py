@@ -60,7 +60,7 @@ class DeviceContext:
     token_runner: str
     options: Any
     files: dict[str, Path] = field(default_factory=dict)
-    """Local files by artefact name: backbone, head, tokenizer, prompts."""
+    """Local files by artefact name: backbone, head, tokenizer, prompts, and the bundle where LiteRT-LM decodes."""
     pushed: dict[str, str] = field(default_factory=dict)
     """Paths on the phone by artefact name, once the push stage has verified them."""
     figures: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -74,6 +74,8 @@ class DeviceContext:
     """Classes of prompts to measure; all where none is named."""
     essential: frozenset[str] = frozenset()
     """Names of the configurations without which the run has nothing to say."""
+    lm_flags: frozenset[str] = frozenset()
+    """Flags of LiteRT-LM's program on the phone, where it decodes."""
     earlier: Sequence[Any] = ()
     """Rounds (`stages.measure.Measured`) that an interrupted run of the same plan has measured already."""
 

@@ -7,6 +7,7 @@ neither difference; half a round trip is taken off every stamp to bring them ont
 from __future__ import annotations
 
 import io
+import json
 import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -16,6 +17,7 @@ from typing import Any
 import msgspec
 
 from mtplab.benchlog.reader import LogReader
+from mtplab.device.binaries import lm_flags_of
 from mtplab.device.clock import ClockOffset, measure_clock
 from mtplab.device.link import Link, Stream
 from mtplab.device.shell import Line
@@ -26,8 +28,10 @@ from mtplab.session.text import clean_text
 from mtplab.tokenrunner.arrivals import STAMPS, Piece, Request, write_prompt
 from mtplab.tokenrunner.protocol import ProtocolWriter
 
-PROGRAM = "litert_lm_main"
+PROGRAM = "litert_lm_advanced_main"
 _NOT_EXECUTABLE, _NOT_FOUND = 126, 127  # what a shell ends with
+# Characters of one process: far more than its log and any token of the text can have.
+_MOST_PER_TOKEN, _MOST_OF_LOG = 1_000, 4_000_000
 # The program's large form says in its log when it hands the prompt over; its small one echoes it before the text.
 _RUNNING = re.compile(r"Running single-turn conversation")
 _ECHO = "input_prompt: {}\n"
@@ -35,6 +39,14 @@ _ECHO = "input_prompt: {}\n"
 _REPORT = re.compile(r"(?:[IWEF]\d{4} [\d.:]+ +\d+ [\w./]+:\d+\] )?BenchmarkInfo:\n")
 
 Watched = Callable[[Stream], AbstractContextManager[object]]
+
+
+class ProgramFailed(StageFailed):
+    """The program ended with another exit code than 0, or said what no measurement can rest on."""
+
+    def __init__(self, text: str, exit_code: int) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code
 
 
 class LmPrompt(msgspec.Struct, frozen=True):
@@ -105,10 +117,11 @@ def run_on_phone(
     watched: Watched = nullcontext,
     heard: Callable[[], None] = lambda: None,
 ) -> ProtocolRun:
-    """Every prompt in a process of its own, the first once more before as a warm-up; its logs are kept in `log`.
+    """Every prompt in a process of its own, the first once more before as a warm-up.
 
+    All that arrives is kept in `log` as it comes, a JSON object {t, stream, text} a line, behind one with the prompt.
     With `gamma`, the bundle's draft length, speculation is on. Each process runs inside `watched`, and `heard` is
-    called whenever one of them speaks. Raises StageFailed where a process fails or does not say when it took its
+    called whenever one of them speaks. Raises ProgramFailed where a process fails or does not say when it took its
     prompt, DeviceError where the phone is lost.
     """
     clock = measure_clock(link)
@@ -123,11 +136,17 @@ def run_on_phone(
     with log.open("w", encoding="utf-8") as kept:
         for number, prompt in enumerate([*prompts[:1], *prompts]):
             asked = msgspec.structs.replace(options, prompt=prompt.text, mtp=gamma is not None)
-            said, code = _process(link, litert_lm_command(asked, flags), watched, heard)
+            kept.write(json.dumps({"prompt": prompt.id, "warmup": number == 0}) + "\n")
+
+            def keep(line: Line) -> None:
+                kept.write(json.dumps({"t": line.t, "stream": line.stream, "text": line.text}) + "\n")
+                heard()
+
+            most = _MOST_OF_LOG + _MOST_PER_TOKEN * options.max_tokens
+            said, code = _process(link, litert_lm_command(asked, flags), watched, keep, most)
             told = hear(said, prompt.text)
-            kept.write("".join(f"{line}\n" for line in told.log))
             if code != 0 or told.asked_t is None:
-                raise StageFailed(_complaint(prompt, code, told, options.binary))
+                raise ProgramFailed(_complaint(prompt, code, told, options), code)
             request = Request(
                 prompt=prompt.id, klass=prompt.klass, warmup=number == 0, limit=options.max_tokens, gamma=gamma
             )
@@ -136,30 +155,46 @@ def run_on_phone(
     return parse(stream.getvalue())
 
 
+def known_flags(link: Link, binary: str) -> frozenset[str]:
+    """The flags of the program on the phone; StageFailed where there is none that runs, or none that can be used."""
+    flags = lm_flags_of(link, binary)
+    if not flags:
+        raise StageFailed(_ABSENT.format(binary=binary))
+    litert_lm_command(LitertLmOptions(bundle="b", prompt="p", max_tokens=1, binary=binary), flags)
+    return flags
+
+
+_ABSENT = (
+    f"There is no {PROGRAM} at {{binary}} that tells its flags; push the one of a LiteRT-LM release: "
+    f"adb push {PROGRAM} {{binary}} && adb shell chmod +x {{binary}}."
+)
+
+
 def _process(
-    link: Link, command: list[str], watched: Watched, heard: Callable[[], None]
+    link: Link, command: list[str], watched: Watched, keep: Callable[[Line], None], most: int
 ) -> tuple[list[Line], int]:
-    """All that one process said, and how it ended."""
-    said = []
+    """All that one process said, at most so many characters, and how it ended."""
+    said, length = [], 0
     with link.stream(command, whole_lines=False) as stream, watched(stream):
         for line in stream:
             said.append(line)
-            heard()
+            keep(line)
+            length += len(line.text)
+            if length > most:
+                stream.cancel()
+                raise StageFailed(f"{PROGRAM} wrote more than {most} characters for one prompt, so it was ended.")
         return said, stream.wait(5.0)
 
 
-def _complaint(prompt: LmPrompt, code: int, heard: Heard, binary: str) -> str:
-    if code in (_NOT_EXECUTABLE, _NOT_FOUND):
-        return (
-            f"There is no {PROGRAM} that runs at {binary}; push the one of a LiteRT-LM release: "
-            f"adb push {PROGRAM} {binary} && adb shell chmod +x {binary}."
-        )
-    last = " / ".join(clean_text(line, 200) for line in heard.log[-2:])
+def _complaint(prompt: LmPrompt, code: int, heard: Heard, options: LitertLmOptions) -> str:
+    last = " / ".join(clean_text(line, 200) for line in heard.log[-2:]) or "it gave no reason"
+    if code in (_NOT_EXECUTABLE, _NOT_FOUND) and options.core_mask is None:
+        return f"{_ABSENT.format(binary=options.binary)} The phone says: {last}"
     if code != 0:
-        return f"{PROGRAM} ended with exit code {code} on prompt {prompt.id}: {last or 'it gave no reason'}."
+        return f"{PROGRAM} ended with exit code {code} on prompt {prompt.id}: {last}."
     return (
         f"{PROGRAM} did not say when it took prompt {prompt.id}, so no time to first token can be had; "
-        "take the litert_lm_main of another release."
+        f"take the {PROGRAM} of another release."
     )
 
 

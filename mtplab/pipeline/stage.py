@@ -39,6 +39,8 @@ class RunParameters(msgspec.Struct, frozen=True, kw_only=True):
     compared_head_recipes: tuple[str, ...] = ()
     """Recipes to set beside each other, every backbone recipe with every head recipe."""
     policy: Policy = Policy()
+    measured_set: str | None = None
+    """A set or a file (None: the policy's, by its name)."""
     acceptance_set: str | None = None
     """None: the model's own (see `choices.prompt_sets`)."""
     calibration: str = "calibration"
@@ -252,7 +254,7 @@ def params_for(name: str, run: RunParameters) -> dict[str, Any]:
         "recipes": lambda: msgspec.to_builtins(chosen_recipes(run)),
         "recipe_pairs": lambda: msgspec.to_builtins(recipe_pairs(run)),
         "policy": lambda: msgspec.to_builtins(_complete(run.policy)),
-        "prompts": lambda: prompt_file(run.policy.prompt_set),
+        "prompts": lambda: prompt_file(run.measured_set or run.policy.prompt_set),
         "acceptance_prompts": lambda: prompt_file(run.acceptance_set or prompt_sets(run.model)[1]),
         "calibration": lambda: _calibration_file(run.calibration),
         "calibration_ranges": lambda: run.calibration_ranges,
@@ -297,11 +299,13 @@ def _complete(policy: Policy) -> Policy:
 
 
 def prompt_file(name: str) -> dict[str, str]:
-    """Where a prompt set stands (`load_prompts` takes it) and the hash of its bytes: continuations decide results."""
-    load_prompts(name)  # refuses what is no prompt set
+    """Where a prompt set stands (`load_prompts` takes it) and the hash of its bytes: continuations decide results.
+
+    Its name is what sessions call it, never a path of this computer. ModelError where it is no prompt set.
+    """
     path, _, most = prompts_path(name)
     few = "" if most is None else f":{most}"
-    return {"name": name, "path": f"{path.resolve()}{few}", "sha256": file_sha256(path)}
+    return {"name": load_prompts(name).name, "path": f"{path.resolve()}{few}", "sha256": file_sha256(path)}
 
 
 def _calibration_file(name: str) -> dict[str, str]:

@@ -120,13 +120,13 @@ def bootstrap_statistic(
     resamples: int = DEFAULT_RESAMPLES,
     seed: int = DEFAULT_SEED,
     strata: Sequence[Hashable] | None = None,
-    widened: bool = False,
+    widened_within: tuple[float, float] | None = None,
 ) -> Estimate:
     """Bootstrap over rows (one a prompt) of a statistic of their column sums; within `strata` where they are given.
 
     `statistic` takes sums[..., columns] and gives values[...]. Prompts are resampled whole because rounds of one
-    prompt correlate: resampling rounds would give an interval that is too narrow. `widened` for how few rows there
-    are (see `widening`): for a statistic without bounds, which a wider interval cannot leave.
+    prompt correlate: resampling rounds would give an interval that is too narrow. With `widened_within`, the
+    bounds of the statistic, the interval is widened for how few rows there are (see `widening`), but not beyond them.
     """
     table = np.asarray(rows, dtype=np.float64)
     if table.size == 0:
@@ -135,8 +135,9 @@ def bootstrap_statistic(
     if len(table) < 2:
         return Estimate(value, None, None, len(table), kind, "one prompt alone gives no interval")
     drawn = statistic(resample_weights(len(table), resamples, seed, strata) @ table)
-    by = widening(len(table), strata) if widened else 1.0
-    low, high = percentile_interval(value + (drawn - value) * by)
+    if widened_within is not None:
+        drawn = np.clip(value + (drawn - value) * widening(len(table), strata), *widened_within)
+    low, high = percentile_interval(drawn)
     return Estimate(value, low, high, len(table), kind)
 
 

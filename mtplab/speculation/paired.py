@@ -1,6 +1,6 @@
 """How acceptance changed between two pairs, paired by prompt: bootstrapped over prompts, never over rounds.
 
-Every interval is widened for how few prompts there are, because a gate hangs on it.
+Every interval is widened for how few prompts there are, because a gate hangs on it, and ends at −1 and 1.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def delta_alpha(crossed: Sequence[tuple[AcceptCounts, ...]]) -> Estimate:
     """
     rows = [[n for one in four for n in one.counts] for four in crossed if all(one.rounds for one in four)]
     kind = "delta_alpha_equal_text_paired_bootstrap_by_prompt"
-    return bootstrap_statistic(rows, _crossed_change, kind, widened=True)
+    return bootstrap_statistic(rows, _crossed_change, kind, widened_within=(-1.0, 1.0))
 
 
 def delta_own_text(before: Sequence[AcceptCounts], after: Sequence[AcceptCounts]) -> Estimate:
@@ -38,7 +38,7 @@ def delta_given_text(before: Sequence[AcceptCounts], after: Sequence[AcceptCount
 
 def _delta(before: Sequence[AcceptCounts], after: Sequence[AcceptCounts], kind: str) -> Estimate:
     rows = [[*a.counts, *b.counts] for a, b in zip(before, after, strict=True) if a.rounds and b.rounds]
-    return bootstrap_statistic(rows, _change, kind, widened=True)
+    return bootstrap_statistic(rows, _change, kind, widened_within=(-1.0, 1.0))
 
 
 def _crossed_change(sums: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The stand-in's litert_lm_main: runs a pushed `.litertlm` bundle on this host with LiteRT-LM and prints as it does.
+"""The stand-in's litert_lm_advanced_main: runs a pushed `.litertlm` bundle with LiteRT-LM, and prints as that does.
 
 It takes the flags of LiteRT-LM's larger program and echoes the prompt like its smaller one. Times are this host's.
 """
@@ -19,6 +19,7 @@ FLAGS = {
     "num_cpu_threads": ("0", "If greater than 0, the number of CPU threads to use for the LLM execution."),
     "enable_speculative_decoding": ("false", "Whether to use speculative decoding."),
     "async": ("true", "Run the LLM execution asynchronously."),
+    "benchmark": ("false", "Benchmark the LLM execution."),
 }
 RULE = "-" * 50
 
@@ -41,7 +42,7 @@ def flags_of(words: list[str]) -> dict[str, str]:
 def helpfull() -> str:
     """All flags as absl lists them."""
     rows = (f'    --{name} ({what}); default: "{default}";' for name, (default, what) in FLAGS.items())
-    return "litert_lm_main: (the stand-in's)\n\n  Flags from runtime/engine:\n" + "\n".join(rows)
+    return "litert_lm_advanced_main: (the stand-in's)\n\n  Flags from runtime/engine:\n" + "\n".join(rows)
 
 
 def run(flags: dict[str, str]) -> None:
@@ -59,7 +60,7 @@ def run(flags: dict[str, str]) -> None:
         engine = litert_lm.Engine(
             flags["model_path"],
             backend=litert_lm.Backend.CPU(thread_count=threads or None),
-            enable_benchmark=True,
+            enable_benchmark=flags["benchmark"] == "true",
             enable_speculative_decoding=flags["enable_speculative_decoding"] == "true",
             cache_dir=":nocache",
         )
@@ -73,7 +74,8 @@ def run(flags: dict[str, str]) -> None:
         _say(f"input_prompt: {flags['input_prompt']}\n")
         for message in conversation.send_message_async(flags["input_prompt"]):
             _say("".join(part.get("text", "") for part in message["content"]))
-        _say("\n\n" + report(conversation.get_benchmark_info(), init_ms))
+        if flags["benchmark"] == "true":
+            _say("\n\n" + report(conversation.get_benchmark_info(), init_ms))
 
 
 def report(info: Any, init_ms: float) -> str:

@@ -98,9 +98,10 @@ def write_prompt(
         input_tokens=totals.get("prefill_tokens"),
     )  # fmt: skip
     tokens = arrived_tokens(tokenizer, pieces)
-    counts = [0] * len(pieces)
+    by_piece: list[list[Arrived]] = [[] for _ in pieces]
     for token in tokens:
-        counts[token.piece] += 1
+        by_piece[token.piece].append(token)
+    counts = [len(own) for own in by_piece]
     decoded = totals.get("decode_tokens")
     gamma = request.gamma
     behind = (
@@ -114,7 +115,7 @@ def write_prompt(
             writer.write(
                 "round", piece.t_ns, round=index, gamma=gamma, accepted=accepted, emitted=accepted + 1, ranks=[]
             )
-        for place, token in enumerate(one for one in tokens if one.piece == index):
+        for place, token in enumerate(by_piece[index]):
             writer.write("token", piece.t_ns, id=token.id, round=_round_of(index, place, behind))
     ids = [token.id for token in tokens]
     reason = "limit" if (decoded if decoded is not None else len(ids)) >= request.limit else "stop"

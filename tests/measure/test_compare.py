@@ -42,6 +42,7 @@ def test_equal_records_are_comparable():
         (with_policy(threads=4), "threads differs"),
         (with_policy(core_mask="f0"), "core mask differs: none recorded against f0"),
         (with_policy(draft_length="adaptive:tiers"), "draft length policy differs"),
+        (with_policy(runtime="litert-lm"), "program that decodes differs: token-runner against litert-lm"),
     ],
 )
 def test_every_difference_is_refused_with_its_sentence(other, says):

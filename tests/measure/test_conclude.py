@@ -222,3 +222,14 @@ def test_the_interval_of_a_speedup_holds_it_as_often_as_it_says_with_five_prompt
         told = paired_speedup(off, on, "tpot_ms", "k")
         missed += not told.low <= 1.0 <= told.high
     assert missed / cases < 0.1, "without widening it is one of six"
+
+
+def test_a_first_token_that_arrives_with_a_round_says_nothing_of_the_machine(rounds_at):
+    off, on = rounds_at(10, tokens=41), rounds_at(6, tokens=41, accepts=(2,) * 12, ttft_ms=44.0)
+    [doubted] = conclusion(off, on).scenarios
+    assert doubted.says == "unknown" and "the first token, which drafting" in doubted.why
+    heard = [
+        MeasuredRound(one.marks, tuple(msgspec.structs.replace(p, arrival=True) for p in one.prompts)) for one in on
+    ]
+    [told] = conclusion(off, heard).scenarios
+    assert told.says == "pays"

@@ -58,7 +58,19 @@ def test_a_text_that_was_heard_is_compared_up_to_the_limit_and_but_for_its_last_
     def heard(ids, reason="limit"):
         return msgspec.structs.replace(run("a", ids), stamps="arrival", reason=reason)
 
-    assert compare_outputs([heard([1, 2, 3])], [heard([1, 2, 9, 4])], limit=3).ok, "the end may be cut otherwise"
-    assert not compare_outputs([heard([1, 2, 3])], [heard([1, 9, 3, 4])], limit=3).ok
+    passed = compare_outputs([heard([1, 2, 3])], [heard([1, 2, 9, 4])], limit=3)
+    assert passed.ok and passed.text == "Same text as it was heard with MTP on and off for 1 of 1 prompts."
+    other = compare_outputs([heard([1, 2, 3])], [heard([1, 9, 3, 4])], limit=3)
+    assert not other.ok and "tells no margins" in other.failures[0], "more than that was not seen"
     assert not compare_outputs([heard([1, 2, 3])], [heard([1, 2], "stop")], limit=3).ok, "it ended by a stop token"
     assert not compare_outputs([run("a", [1, 2, 3])], [run("a", [1, 2])]).ok, "our own runner tells every token"
+
+
+def test_a_text_that_was_hardly_heard_was_not_seen_to_be_equal(run):
+    def heard(ids):
+        return msgspec.structs.replace(run("a", ids), stamps="arrival", reason="limit")
+
+    whole = list(range(1, 9))
+    for rest in ([1, 9], [7], [], whole[:5]):
+        found = compare_outputs([heard(whole)], [heard(rest)], limit=8)
+        assert not found.ok and f"heard with 8 tokens plainly and {len(rest)} with MTP" in found.failures[0]

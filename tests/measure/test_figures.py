@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from mtplab.measure.figures import (
@@ -14,6 +15,7 @@ from mtplab.measure.figures import (
     to_builtins,
     totals_figures,
 )
+from mtplab.measure.predict import decode_speedup
 from mtplab.measure.protocol import parse
 
 
@@ -26,6 +28,28 @@ def test_the_four_figures_of_one_prompt(lines):
     assert (figures.draft_us, figures.verify_us, figures.decode_us) == (4000, 14000, 20000)
     assert (figures.evidence, figures.plain_steps, figures.klass) == ("rounds", 0, "templated")
     assert figures.stamps_us == [20000, 30000, 30000, 40000] and figures.reasons == {}
+
+
+def test_text_that_arrives_by_rounds_is_timed_from_its_first_piece_to_its_last(run):
+    """Prefill 30 ms, a plain step 20 ms, a round of three tokens 24 ms: 2.5 times as fast, at any length."""
+    plain = prompt_figures(heard(run, [30 + 20 * i for i in range(13)]))
+    drafted = prompt_figures(heard(run, [54] * 4 + [78] * 3 + [102] * 3 + [126] * 3, accepts=(2, 2, 2, 2)))
+    assert (plain.tpot_ms, drafted.tpot_ms) == (20, 8) and drafted.first_tokens == 4
+    assert decode_speedup([plain, plain], [drafted, drafted]).value == pytest.approx(2.5)
+    early = prompt_figures(heard(run, [0, 20, 40]))
+    assert early.ttft_ms is None and "arrived at once" in early.reasons["ttft_ms"] and early.tpot_ms == 20
+    at_once = prompt_figures(heard(run, [54] * 4))
+    assert at_once.tpot_ms is None and "arrived at once" in at_once.reasons["tpot_ms"]
+
+
+def heard(run, stamps_ms, accepts=()):
+    """A run whose tokens arrived at these times."""
+    base = run("p", list(range(len(stamps_ms))), accepts=accepts)
+    tokens = tuple(
+        msgspec.structs.replace(token, t_ns=ms * 1_000_000)
+        for token, ms in zip(base.tokens, stamps_ms, strict=True)
+    )
+    return msgspec.structs.replace(base, tokens=tokens, stamps="arrival", end_ns=stamps_ms[-1] * 1_000_000 + 1)
 
 
 def test_one_token_has_a_first_but_no_next(run):

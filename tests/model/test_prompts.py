@@ -69,6 +69,10 @@ def test_a_class_with_fewer_is_taken_whole_and_a_file_named_like_a_few_is_itself
         load_prompts("classes:0")
     with pytest.raises(ModelError, match="no prompt set 'nothing'"):
         load_prompts("nothing:4")
+    with pytest.raises(ModelError, match="no prompt set 'nnn"):
+        load_prompts("n" * 5000)
+    with pytest.raises(ModelError, match="no prompt set ''"):
+        load_prompts("")
 
 
 @pytest.mark.pipeline

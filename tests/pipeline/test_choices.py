@@ -16,7 +16,7 @@ from mtplab.pipeline.host_run import key_of
 from mtplab.pipeline.stage import RunParameters, params_for
 
 
-def test_every_model_has_its_own_default_head_and_prompts() -> None:
+def test_every_model_has_its_own_default_head_and_prompts(tmp_path: Path) -> None:
     assert choose(None, None, "tiny") == "token_conditioned"
     assert choose(None, None, "smollm2") == "zero_copy"
     assert prompt_sets("tiny") == ("demo", "acceptance")
@@ -24,6 +24,12 @@ def test_every_model_has_its_own_default_head_and_prompts() -> None:
     _, parameters = check_run(RunOptions(prompts="classes:2", judge_prompts="classes:3"))
     assert (parameters.policy.prompt_set, parameters.acceptance_set) == ("classes:2", "classes:3")
     judged = params_for("acceptance", parameters)["acceptance_prompts"]
+    own = tmp_path / "customer.jsonl"
+    own.write_text('{"id": "1", "class": "c", "text": "x"}\n')
+    _, given = check_run(RunOptions(prompts=str(own), judge_prompts=f"{own}:02"))
+    assert given.policy.prompt_set == "customer", "a session never says where a file lies"
+    assert params_for("acceptance", given)["acceptance_prompts"]["name"] == "customer:2"
+    assert params_for("freeze", given)["prompts"]["path"] == str(own)
     assert judged["name"] == "classes:3" and len(load_prompts(judged["path"]).prompts) == 15
     assert (
         judged["sha256"]

@@ -40,10 +40,19 @@ def test_few_prompts_widen_the_interval_of_the_gate() -> None:
 
 
 def test_an_interval_of_eight_prompts_misses_a_true_change_about_as_rarely_as_it_says() -> None:
-    missed = 0
+    missed, widths = 0, []
     for seed in range(400):
         both = sides(8, 0.1, seed)
         found = delta_given_text([a for a, _ in both], [b for _, b in both])
         missed += not found.low <= -0.1 <= found.high
+        widths.append(found.high - found.low)
     # 5 % is promised; of 400 draws of one that keeps its promise fewer than 9 % miss with probability 0.999.
     assert missed / 400 < 0.09
+    # Binomial noise of 240 rounds a side alone gives ±1.96·√(2·.65·.35/240) = 0.16 in all.
+    assert 0.1 < float(np.median(widths)) < 0.3
+
+
+def test_an_interval_of_a_share_never_leaves_what_it_can_be() -> None:
+    extreme = [(AcceptCounts((0, 30)), AcceptCounts((30, 0))), (AcceptCounts((30, 0)), AcceptCounts((29, 1)))]
+    found = delta_given_text([a for a, _ in extreme], [b for _, b in extreme])
+    assert -1 <= found.low <= found.value <= found.high <= 1

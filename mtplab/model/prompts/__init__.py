@@ -79,7 +79,7 @@ def prompts_path(name_or_path: str | Path) -> tuple[Path, str, int | None]:
     Raises `ModelError` where there is no such file. A file whose own name ends in `:N` is that file.
     """
     asked = str(name_or_path)
-    few = None if Path(asked).is_file() else re.fullmatch(r"(.+):([0-9]{1,6})", asked, re.DOTALL)
+    few = None if _is_file(Path(asked)) else re.fullmatch(r"(.+):([0-9]{1,6})", asked, re.DOTALL)
     given, most = (few[1], int(few[2])) if few else (asked, None)
     if most == 0:
         raise ModelError(
@@ -88,16 +88,24 @@ def prompts_path(name_or_path: str | Path) -> tuple[Path, str, int | None]:
     if given in SHIPPED:
         return PROMPTS_FOLDER / f"{given}.jsonl", given, most
     path = Path(given)
-    if not path.is_file():
+    if not _is_file(path):
         raise ModelError(
-            f"There is no prompt set {given!r}; give one of {', '.join(SHIPPED)} or the path of a "
+            f"There is no prompt set {given[:200]!r}; give one of {', '.join(SHIPPED)} or the path of a "
             "JSON Lines file with id, class and text in every row (:N behind it takes at most N of each class)."
         )
     return path, path.stem, most
 
 
+def _is_file(path: Path) -> bool:
+    """Whether it is one; a name that no file can have is none."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
 def _few_of_each_class(whole: PromptSet, most: int) -> PromptSet:
-    """Evenly over each class, so that what stands in order there (languages, kinds) is all represented."""
+    """Evenly over each class, so that what stands in order there (languages, kinds) is represented."""
     chosen: set[str] = set()
     for prompt_class in whole.classes():
         rows = whole.of_class(prompt_class)

@@ -17,7 +17,7 @@ from mtplab.pipeline.device_stage import DeviceContext, Outcome, StageFailed
 from mtplab.session import events as ev
 from mtplab.session.calibrated import calibrated, distance_line
 from mtplab.session.configuration import Configuration
-from mtplab.session.identity import Policy
+from mtplab.session.identity import LITERT_LM, TOKEN_RUNNER, Policy
 from mtplab.session.state import LabState
 
 
@@ -69,7 +69,7 @@ def concluded(
         simulated=simulated,
         exactness=exactness,
         metadata_missing=metadata_missing,
-        ran_on=_ran_on(main) if main is not None else None,
+        ran_on=_ran_on(main, policy.runtime) if main is not None else None,
         sampled=policy.temperature > 0,
     )
     comparisons, gains = compare_configurations(configurations, rounds, exact)
@@ -97,8 +97,9 @@ def deployed_of(
     return main.name if main is not None else DEPLOYED, plain.name if plain is not None else PLAIN
 
 
-def _ran_on(configuration: Configuration) -> str:
-    return f"{configuration.backend.upper()} ({configuration.threads} threads)"
+def _ran_on(configuration: Configuration, runtime: str) -> str:
+    by = "" if runtime == TOKEN_RUNNER else f", by {runtime}"
+    return f"{configuration.backend.upper()} ({configuration.threads} threads{by})"
 
 
 def _comparison(comparison: Comparison) -> dict[str, Any]:
@@ -122,9 +123,11 @@ def summarise(figures: Mapping[str, dict[str, Any]], state: LabState, plain: str
     summary = pitfalls.summary_of(
         rounds, deployed.figures if deployed else {}, state.verdicts, plain_configuration=plain
     )
-    # Whatever was measured here was counted by the tokenizer's own ids in the token protocol.
+    # Counted by the tokenizer's ids: those the runner tells, or those of the text that was heard.
     summary["tokens_by"] = "tokenizer"
-    for name, key in ((plain, "ttft_off_ms"), (main, "ttft_on_ms")):
+    # LiteRT-LM hands its first token out together with what the first round accepted.
+    told_apart = figures.get("measure", {}).get("runtime") != LITERT_LM
+    for name, key in ((plain, "ttft_off_ms"), (main, "ttft_on_ms")) if told_apart else ():
         ttft = state.configurations[name].figures.get("ttft_ms") if name in state.configurations else None
         if ttft is not None and ttft.value is not None:
             summary[key] = ttft.value  # type: ignore[literal-required]

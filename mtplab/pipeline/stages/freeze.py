@@ -98,13 +98,18 @@ def _require_tokenizer(reading: Reading, path: Path) -> None:
 
 
 def _write_prompts(path: Path, prompt_file: str, reading: Reading) -> None:
-    """The prompts as the model is given them: a program on a phone knows no chat template."""
+    """The prompts as the model is given them: a program on a phone knows no chat template.
+
+    `bare` is the text before the template, and `system` says that a system prompt stands before it: LiteRT-LM's own
+    program puts the template of its bundle around a text.
+    """
     rows = [
         {
             "id": prompt.id,
             "class": prompt.prompt_class,
             "text": reading.text_of(prompt),
-            **({"templated": True} if reading.templates(prompt) else {}),
+            **({"templated": True, "bare": prompt.text} if reading.templates(prompt) else {}),
+            **({"system": True} if prompt.system else {}),
         }
         for prompt in load_prompts(prompt_file).prompts
     ]

@@ -62,8 +62,8 @@ class _Measure:
         self._done: list[Measured] = []
         self._dropped: dict[str, str] = {}
         self._costs: dict[str, dict[int, float]] = {}
-        by_lm = context.policy.runtime == LITERT_LM
-        self._run_once = LmRounds(context).run_once if by_lm else partial(run_once, context)
+        self._lm = LmRounds(context) if context.policy.runtime == LITERT_LM else None
+        self._run_once = self._lm.run_once if self._lm is not None else partial(run_once, context)
 
     def run(self) -> Outcome:
         context = self._context
@@ -215,6 +215,8 @@ class _Measure:
             "outputs": {c.name: self._outputs([c]) for c in self._planned},
         }
         figures["runtime"] = context.policy.runtime
+        if self._lm is not None:
+            figures["asked"] = self._lm.figures()
         figures["exactness"] = None if whole is None else msgspec.to_builtins(whole)
         cold = sum(not m.event.marks for m in self._done)
         tail = "outputs sampled" if whole is None else whole.text
