@@ -169,7 +169,8 @@ def session_text(record: SessionRecord, path: Path | None = None, notes: Sequenc
     if record.configurations:
         gamma = record.identity.gamma if record.identity.gamma is not None else record.identity.draft_length
         policy = record.policy
-        ran_on = f"on {policy.backend.upper()} with {policy.threads} threads" if policy else "backend unknown"
+        threads = f"{policy.threads} thread{'' if policy.threads == 1 else 's'}" if policy else ""
+        ran_on = f"on {policy.backend.upper()} with {threads}" if policy else "backend unknown"
         if policy is not None and policy.runtime != TOKEN_RUNNER:
             ran_on += f" by {clean_text(policy.runtime, 16)}"
         shown = gamma if gamma is not None else "unknown"

@@ -98,8 +98,9 @@ def deployed_of(
 
 
 def _ran_on(configuration: Configuration, runtime: str) -> str:
+    threads = f"{configuration.threads} thread{'' if configuration.threads == 1 else 's'}"
     by = "" if runtime == TOKEN_RUNNER else f", by {runtime}"
-    return f"{configuration.backend.upper()} ({configuration.threads} threads{by})"
+    return f"{configuration.backend.upper()} ({threads}{by})"
 
 
 def _comparison(comparison: Comparison) -> dict[str, Any]:

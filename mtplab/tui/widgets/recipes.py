@@ -60,9 +60,10 @@ def _title(text: str) -> list[Part]:
 def table_rows(table: RecipesJudged, width: int) -> list[list[Part]]:
     """Each pair of recipes on a line, on two where the screen is narrow; the Pareto front is marked."""
     front = set(pareto_front(table.rows))
+    threads = f"{table.threads} thread{'' if table.threads == 1 else 's'}"
     about = (
         f"Recipes: γ {table.gamma}, {table.prompts} prompts of {texts.clean(table.prompt_set, 40)}, "
-        f"{table.output_tokens} tokens each, times on this host ({table.threads} threads)"
+        f"{table.output_tokens} tokens each, times on this host ({threads})"
     )
     rows = [*wrapped(about, width, "bold $text-accent"), _head()]
     for place, row in enumerate(table.rows):
