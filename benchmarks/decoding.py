@@ -70,10 +70,10 @@ class Interleaved(msgspec.Struct, frozen=True):
     different_outputs: int
 
 
-def set_up(model: str, folder: Path, each: int, longest: int) -> Setup:
+def set_up(model: str, folder: Path, each: int, longest: int, prompts: str | None = None) -> Setup:
     """Export the float graphs into `folder` unless they are there, and encode `each` prompts of every class.
 
-    Prompts of more than `longest` tokens are left out.
+    `prompts` is a set or a file, the model's own unless given. Prompts of more than `longest` tokens are left out.
     """
     from tokenizers import Tokenizer
 
@@ -94,7 +94,7 @@ def set_up(model: str, folder: Path, each: int, longest: int) -> Setup:
     for name, path in files.items():
         made_once(path, makers[name])
     encoder = Tokenizer.from_file(str(loaded.tokenizer_path))
-    chosen = load_prompts(PROMPTS[model])
+    chosen = load_prompts(prompts or PROMPTS[model])
     asked = [p for klass in chosen.classes() for p in chosen.of_class(klass)[:each]]
     requests = [
         Request(p.id, p.prompt_class, encoder.encode(p.text if p.raw else loaded.chat(p.text, p.system)).ids)

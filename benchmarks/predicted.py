@@ -104,8 +104,10 @@ class Probe:
 
     FIRST, STRIDE = 3, 4
 
-    def __init__(self, backbone: LiteRtBackbone, head: LiteRtHead, setup: Setup, limit: int) -> None:
-        self.backbone, self.head, self.setup, self.limit = backbone, head, setup, limit
+    def __init__(
+        self, backbone: LiteRtBackbone, head: LiteRtHead, setup: Setup, limit: int, gammas: Sequence[int]
+    ) -> None:
+        self.backbone, self.head, self.setup, self.limit, self.gammas = backbone, head, setup, limit, gammas
         self.times: dict[tuple[str, str, int], list[float]] = {}
 
     def run(self, index: int, place: int) -> None:
@@ -114,7 +116,7 @@ class Probe:
             return
         request = self.setup.requests[place]
         tokens, states = self._plain(request)
-        for gamma in self.head.gammas:
+        for gamma in self.gammas:
             places = range(len(request.tokens), len(tokens) - gamma, self.STRIDE)
             for nth, pos in enumerate(places):
                 self._round(request.klass, gamma, states[pos - 1], tokens[pos : pos + gamma + 1], pos, nth)
@@ -222,10 +224,10 @@ def _substitutes(off: Sequence[PromptFigures], on: Sequence[PromptFigures]) -> d
 
 def measure(model: str, recipe: str, args: argparse.Namespace) -> Table:
     """One table: load, warm up, measure."""
-    setup = set_up(model, args.folder / model, args.each, args.longest_prompt)
+    setup = set_up(model, args.folder / model, args.each, args.longest_prompt, args.prompts)
     backbone, head = loaded_graphs(setup, recipe, args.threads)
-    both = [g for g in backbone.gammas if g in head.gammas]
-    probe = Probe(backbone, head, setup, args.limit)
+    both = [g for g in backbone.gammas if g in head.gammas and g in (args.gammas or backbone.gammas)]
+    probe = Probe(backbone, head, setup, args.limit, both)
     ways = [Way(PLAIN), *(Way(f"γ{gamma}", head, gamma) for gamma in both)]
     found = interleaved(backbone, ways, setup, args.limit, args.rounds, args.minutes, probe.run)
     timed = flat(found[PLAIN][1:])
@@ -279,6 +281,8 @@ def main() -> None:
     parser.add_argument("--recipes", nargs="+", default=list(RECIPES))
     parser.add_argument("--folder", type=Path, default=cache_dir() / "benchmarks", help="where graphs are kept")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--prompts", help="a prompt set or a file, of one model; default: the model's own")
+    parser.add_argument("--gammas", type=int, nargs="+", help="of the exported draft lengths; default: all")
     parser.add_argument("--each", type=int, default=5, help="prompts of each class")
     parser.add_argument("--limit", type=int, default=48, help="output tokens a prompt")
     parser.add_argument("--longest-prompt", type=int, default=200, help="tokens; longer prompts are left out")
