@@ -262,9 +262,10 @@ class PipelineRun:
             try:
                 self._context.lm_flags = known_flags(self._phone.link, device_paths.LITERT_LM)
             except (StageFailed, DeviceError) as error:
+                cancelled = self._cancel.is_set()
                 for name in self._stages:
-                    self._tell(name, "skipped", None, "LiteRT-LM's program cannot be used")
-                return "failed", str(error)
+                    self._tell(name, "skipped", None, "LiteRT-LM's program was not found to be usable")
+                return ("cancelled", "The run was cancelled.") if cancelled else ("failed", str(error))
         for index, name in enumerate(self._stages):
             reason = self._one_stage(name)
             if reason is None:

@@ -92,7 +92,7 @@ def _difference(prompt: str, plain: PromptRun, other: PromptRun, limit: int | No
     heard = ARRIVAL in (plain.stamps, other.stamps)
     if heard and plain.reason == other.reason == "limit":
         shorter, longer = sorted((len(ours), len(theirs)))
-        if shorter < 2 or longer - shorter > _CUT_OTHERWISE:
+        if shorter < 2 or longer - shorter > _CUT_OTHERWISE + _beyond(plain, other):
             return f"Prompt {prompt} was heard with {len(ours)} tokens plainly and {len(theirs)} with MTP."
         ours, theirs = ours[: shorter - 1], theirs[: shorter - 1]
     if ours == theirs:
@@ -113,6 +113,12 @@ def _difference(prompt: str, plain: PromptRun, other: PromptRun, limit: int | No
         f"Prompt {prompt} gave other tokens from output position {position} on, where {why}: "
         "the verification does not reproduce the backbone."
     )
+
+
+def _beyond(plain: PromptRun, other: PromptRun) -> int:
+    """How many tokens more the other side decoded, by the runtime's own count: its last round may pass the limit."""
+    counts = [run.runtime.decode_tokens if run.runtime is not None else None for run in (plain, other)]
+    return 0 if counts[0] is None or counts[1] is None else max(0, counts[1] - counts[0])
 
 
 def _text(compared: int, equal: int, ties: list[NearTie], failures: list[str], heard: bool) -> str:

@@ -32,7 +32,8 @@ class PromptFigures(msgspec.Struct, frozen=True, kw_only=True, rename={"klass": 
 
     `ttft_ms` counts from the request to the first token, `tpot_ms` is the mean time a token after the first,
     `tokens_per_s` is output tokens ÷ (end − request). `decode_us` runs from the first token to the last.
-    `first_tokens` came at the time of the first one: streamed text may bring it together with a whole draft round.
+    `first_tokens` were not made in that time: the first one; of text that was heard, all that came in its piece, and
+    the token that LiteRT-LM holds back in each round and hands out alone at the limit (see `tokenrunner.arrivals`).
     `stamps_us` are the tokens' times after the request. `plain_steps` are tokens behind the first that no draft
     round made. Where rounds drafted different lengths (an adaptive policy), `gamma` is None and `gammas` holds the
     length of each. `handover_us` is the part of draft and verify times that passed data between backbone and head.
@@ -86,11 +87,14 @@ class ConfigurationFigures(msgspec.Struct, frozen=True, kw_only=True):
     spread: dict[str, tuple[float, float]]
 
 
+AT_ONCE = "the request and the first text arrived at once"
+
+
 def prompt_figures(run: PromptRun) -> PromptFigures:
     """Figures of one prompt. A prompt with a problem keeps its name and gives no figure."""
     reasons: dict[str, str] = {}
     stamps = [t.t_ns - run.begin_ns for t in run.tokens]
-    first = sum(stamp == stamps[0] for stamp in stamps) if run.stamps == "arrival" and stamps else 1
+    first = _untimed_tokens(run, stamps)
     trusted = run.problem is None
     rounds = run.rounds if trusted else ()
     gammas = {r.gamma for r in rounds}
@@ -130,12 +134,19 @@ def run_figures(run: ProtocolRun) -> list[PromptFigures]:
     return [prompt_figures(prompt) for prompt in run.prompts if not prompt.warmup]
 
 
+def _untimed_tokens(run: PromptRun, stamps: list[int]) -> int:
+    if run.stamps != "arrival" or not stamps:
+        return 1
+    held_back = bool(run.rounds) and run.reason == "limit"
+    return sum(stamp == stamps[0] for stamp in stamps) + held_back
+
+
 def _ttft_ms(stamps: list[int], reasons: dict[str, str], *, heard: bool) -> float | None:
     if not stamps:
         reasons["ttft_ms"] = "there was no output token"
         return None
     if heard and stamps[0] <= 0:
-        reasons["ttft_ms"] = "the request and the first text arrived at once"
+        reasons["ttft_ms"] = AT_ONCE
         return None
     return stamps[0] / 1e6
 
@@ -155,6 +166,9 @@ def _tokens_per_s(run: PromptRun, reasons: dict[str, str]) -> float | None:
         reasons["tokens_per_s"] = (
             "no time passed between request and end" if run.tokens else "there was no output token"
         )
+        return None
+    if run.stamps == "arrival" and run.tokens[0].t_ns <= run.begin_ns:
+        reasons["tokens_per_s"] = AT_ONCE
         return None
     return len(run.tokens) / (run.end_ns - run.begin_ns) * 1e9
 

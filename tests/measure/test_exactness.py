@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from mtplab.measure.exactness import compare_outputs
+from mtplab.measure.protocol import RuntimeTotals
 
 
 def test_equal_outputs_pass(run):
@@ -71,6 +72,11 @@ def test_a_text_that_was_hardly_heard_was_not_seen_to_be_equal(run):
         return msgspec.structs.replace(run("a", ids), stamps="arrival", reason="limit")
 
     whole = list(range(1, 9))
+    def decoded(ids, tokens):
+        return msgspec.structs.replace(heard(ids), runtime=RuntimeTotals(decode_tokens=tokens))
+
+    beyond = compare_outputs([decoded(whole[:5], 8)], [decoded(whole, 11)], limit=8)
+    assert beyond.ok, "its last round passed the limit, so more of it was heard"
     for rest in ([1, 9], [7], [], whole[:5]):
         found = compare_outputs([heard(whole)], [heard(rest)], limit=8)
         assert not found.ok and f"heard with 8 tokens plainly and {len(rest)} with MTP" in found.failures[0]

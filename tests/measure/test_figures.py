@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import msgspec
+import io
+from types import SimpleNamespace
+
 import pytest
 
 from mtplab.measure.figures import (
@@ -17,6 +19,8 @@ from mtplab.measure.figures import (
 )
 from mtplab.measure.predict import decode_speedup
 from mtplab.measure.protocol import parse
+from mtplab.tokenrunner.arrivals import Piece, Request, write_prompt
+from mtplab.tokenrunner.protocol import ProtocolWriter
 
 
 def test_the_four_figures_of_one_prompt(lines):
@@ -30,26 +34,49 @@ def test_the_four_figures_of_one_prompt(lines):
     assert figures.stamps_us == [20000, 30000, 30000, 40000] and figures.reasons == {}
 
 
-def test_text_that_arrives_by_rounds_is_timed_from_its_first_piece_to_its_last(run):
-    """Prefill 30 ms, a plain step 20 ms, a round of three tokens 24 ms: 2.5 times as fast, at any length."""
-    plain = prompt_figures(heard(run, [30 + 20 * i for i in range(13)]))
-    drafted = prompt_figures(heard(run, [54] * 4 + [78] * 3 + [102] * 3 + [126] * 3, accepts=(2, 2, 2, 2)))
-    assert (plain.tpot_ms, drafted.tpot_ms) == (20, 8) and drafted.first_tokens == 4
-    assert decode_speedup([plain, plain], [drafted, drafted]).value == pytest.approx(2.5)
-    early = prompt_figures(heard(run, [0, 20, 40]))
-    assert early.ttft_ms is None and "arrived at once" in early.reasons["ttft_ms"] and early.tpot_ms == 20
-    at_once = prompt_figures(heard(run, [54] * 4))
+@pytest.mark.parametrize(("pieces", "decoded"), [([3, 3, 3, 3, 1], 13), ([3, 3, 3, 2], 11)])
+def test_text_that_arrives_by_rounds_is_timed_over_the_tokens_of_the_timed_rounds(pieces, decoded):
+    """Prefill 30 ms, a plain step 20 ms, a round of three tokens 24 ms: 2.5 times as fast, to the limit or a stop."""
+    plain = heard_run([1] * 13, [30 + 20 * i for i in range(13)], gamma=None, decoded=13)
+    stamps = [54, 78, 102, 126, 126][: len(pieces)]
+    drafted = heard_run(pieces, stamps, gamma=2, decoded=decoded)
+    assert plain.tpot_ms == 20 and drafted.accepts[:3] == [2, 2, 2]
+    if sum(pieces) == 13:
+        assert drafted.tpot_ms == 8
+        assert decode_speedup([plain, plain], [drafted, drafted]).value == pytest.approx(2.5)
+    else:  # the last round ended by a stop token that is not shown
+        assert drafted.tpot_ms == pytest.approx(3 * 24 / 8)
+
+
+def test_text_that_arrives_with_its_request_or_at_once_gives_no_time():
+    early = heard_run([1, 1, 1], [0, 20, 40], gamma=None, decoded=3)
+    assert early.ttft_ms is early.tokens_per_s is None and early.tpot_ms == 20
+    assert "arrived at once" in early.reasons["ttft_ms"] and "arrived at once" in early.reasons["tokens_per_s"]
+    at_once = heard_run([4], [54], gamma=None, decoded=4)
     assert at_once.tpot_ms is None and "arrived at once" in at_once.reasons["tpot_ms"]
 
 
-def heard(run, stamps_ms, accepts=()):
-    """A run whose tokens arrived at these times."""
-    base = run("p", list(range(len(stamps_ms))), accepts=accepts)
-    tokens = tuple(
-        msgspec.structs.replace(token, t_ns=ms * 1_000_000)
-        for token, ms in zip(base.tokens, stamps_ms, strict=True)
-    )
-    return msgspec.structs.replace(base, tokens=tokens, stamps="arrival", end_ns=stamps_ms[-1] * 1_000_000 + 1)
+class Letters:
+    """A tokenizer of one token a letter."""
+
+    def encode(self, text, add_special_tokens):
+        ids, offsets = [ord(letter) for letter in text], [(i, i + 1) for i in range(len(text))]
+        return SimpleNamespace(ids=ids, offsets=offsets)
+
+
+def heard_run(pieces, stamps_ms, *, gamma, decoded):
+    """The figures of a prompt whose text arrived in pieces of so many tokens, by the records that are made of it."""
+    stream = io.BytesIO()
+    writer = ProtocolWriter(stream, "r")
+    writer.write("hello", program="p")
+    writer.write("env", mtp="off" if gamma is None else "on", gamma=gamma)
+    arrived = [Piece("x" * n, ms * 1_000_000) for n, ms in zip(pieces, stamps_ms, strict=True)]
+    request = Request(prompt="p", klass="c", warmup=False, limit=13, gamma=gamma)
+    ended = stamps_ms[-1] * 1_000_000 + 1
+    write_prompt(writer, Letters(), request, arrived, 0, ended, {"decode_tokens": decoded})
+    writer.close()
+    [figures] = run_figures(parse(stream.getvalue()))
+    return figures
 
 
 def test_one_token_has_a_first_but_no_next(run):

@@ -46,7 +46,9 @@ def phone() -> Iterator[StandinProcess]:
         yield standin
 
 
-def bench(phone: StandinProcess, small: Any, lm_bundle: Any, tmp_path: Path, **changed: Any) -> tuple[Any, list[Any]]:
+def bench(
+    phone: StandinProcess, small: Any, lm_bundle: Any, tmp_path: Path, template: bool = False, **changed: Any
+) -> tuple[Any, list[Any]]:
     """A measurement of one round, and what it posts."""
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text("".join(json.dumps(row) + "\n" for row in PROMPTS))
@@ -62,7 +64,7 @@ def bench(phone: StandinProcess, small: Any, lm_bundle: Any, tmp_path: Path, **c
         link=link, post=posted.append, logs=tmp_path, heat=lambda: ev.Heat(t=1e18, skin_c=30.0, status=0),
         throttled_since=lambda t: False, simulated=True, token_runner="none", policy=policy,
         options=SimpleNamespace(rounds=1, skin_limit_c=37.0, cooldown_timeout_s=0.0, reconnect_s=0.2),
-        configurations=plan(policy, 3), figures={"freeze": {"end_tokens": [0]}}, **given,
+        configurations=plan(policy, 3), figures={"freeze": {"end_tokens": [0], "chat_template": template}}, **given,
     )  # fmt: skip
     return context, posted
 
@@ -98,6 +100,15 @@ def test_a_bundle_that_does_not_load_ends_the_stage_with_the_programs_own_word(
 ) -> None:
     context, _ = bench(phone, small, lm_bundle, tmp_path, pushed={"bundle": "/data/local/tmp/none"})
     with pytest.raises(StageFailed, match=r"Round 1 of mtp-off: litert_lm_advanced_main ended with exit code 1"):
+        measure.run(context)
+
+
+@runs_bundles
+def test_raw_texts_cannot_be_asked_of_a_bundle_with_a_chat_template(
+    phone: StandinProcess, small: Any, lm_bundle: Any, tmp_path: Path
+) -> None:
+    context, _ = bench(phone, small, lm_bundle, tmp_path, template=True)
+    with pytest.raises(StageFailed, match="None of the prompts can be measured"):
         measure.run(context)
 
 

@@ -109,7 +109,7 @@ def _write_prompts(path: Path, prompt_file: str, reading: Reading) -> None:
             "class": prompt.prompt_class,
             "text": reading.text_of(prompt),
             **({"templated": True, "bare": prompt.text} if reading.templates(prompt) else {}),
-            **({"system": True} if prompt.system else {}),
+            **({"system": True} if prompt.system and not prompt.raw else {}),
         }
         for prompt in load_prompts(prompt_file).prompts
     ]

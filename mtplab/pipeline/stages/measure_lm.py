@@ -48,7 +48,7 @@ class LmRounds:
         self._context = context
         self._tokenizer = Tokenizer.from_file(str(context.files["tokenizer"]))
         rows = self._rows()
-        has_template = any(row.templated for row in rows)
+        has_template = bool(context.figures["freeze"]["chat_template"])
         asked = [row for row in rows if not row.system and row.templated == has_template]
         self._prompts = [LmPrompt(row.id, row.klass, row.bare or row.text) for row in asked]
         self.left_out = [row.id for row in rows if row not in asked]
