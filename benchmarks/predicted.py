@@ -109,22 +109,17 @@ class Probe:
     ) -> None:
         self.backbone, self.head, self.setup, self.limit, self.gammas = backbone, head, setup, limit, gammas
         self.times: dict[tuple[str, str, int], list[float]] = {}
-        self._pass: dict[tuple[str, int], list[float]] = {}
 
     def run(self, index: int, place: int) -> None:
         """Probe every prompt in every other round; not in the warm-up round."""
         if index == 0 or (place + index) % 2:
             return
         request = self.setup.requests[place]
-        self._pass = {}
         tokens, states = self._plain(request)
         for gamma in self.gammas:
             places = range(len(request.tokens), len(tokens) - gamma, self.STRIDE)
             for nth, pos in enumerate(places):
-                self._round(gamma, states[pos - 1], tokens[pos : pos + gamma + 1], pos, nth)
-        for (what, gamma), taken in self._pass.items():
-            for name in (request.klass, ALL):
-                self.times.setdefault((name, what, gamma), []).append(statistics.fmean(taken))
+                self._round(request.klass, gamma, states[pos - 1], tokens[pos : pos + gamma + 1], pos, nth)
 
     def _plain(self, request: Request) -> tuple[list[int], dict[int, Any]]:
         """Time plain steps; the text, and the state at each position from the prompt's last one on."""
@@ -141,31 +136,33 @@ class Probe:
             logits, hidden = backbone.decode(tokens[-1], len(tokens) - 1)
             chosen = greedy(logits)
             margin(logits)
-            self._note("step", 0, began, nth)
+            self._note(request.klass, "step", 0, began, nth)
             tokens.append(chosen)
             states[len(tokens) - 2] = hidden.copy()
         return tokens, states
 
-    def _round(self, gamma: int, hidden: Any, text: list[int], pos: int, nth: int) -> None:
+    def _round(self, klass: str, gamma: int, hidden: Any, text: list[int], pos: int, nth: int) -> None:
         """Time a draft and a verification; what is verified is the text itself, so that the cache stays its own."""
         began = time.perf_counter()
         if self.head.choices(hidden, text[0], gamma, pos) is None:
             for row in self.head.draft(hidden, text[0], gamma, pos):
                 greedy(row)
-        self._note("draft", gamma, began, nth)
+        self._note(klass, "draft", gamma, began, nth)
         began = time.perf_counter()
         logits, _ = self.backbone.verify(text, pos)
         for row in logits:
             greedy(row)
-        self._note("verify", gamma, began, nth)
+        self._note(klass, "verify", gamma, began, nth)
 
-    def _note(self, what: str, gamma: int, began: float, nth: int) -> None:
-        if nth >= self.FIRST:
-            self._pass.setdefault((what, gamma), []).append((time.perf_counter() - began) * 1000)
+    def _note(self, klass: str, what: str, gamma: int, began: float, nth: int) -> None:
+        if nth < self.FIRST:
+            return
+        taken = (time.perf_counter() - began) * 1000
+        for name in (klass, ALL):
+            self.times.setdefault((name, what, gamma), []).append(taken)
 
     def ms(self, klass: str, what: str, gamma: int = 0) -> float:
-        """The median over passes of each one's mean, as the timed rounds' own figures are; one stalled pass must not
-        move a cost. Of all classes where the texts of this one were too short for a row."""
+        """The median of what was timed, of all classes where texts of this one were too short for a row."""
         return statistics.median(self.times.get((klass, what, gamma)) or self.times[ALL, what, gamma])
 
 
