@@ -13,11 +13,11 @@ to it, read back, and run through LiteRT on this host's CPU:
   perplexity   of the prompts' own text, per token
   accepted     drafts accepted a round, γ of the head, at every position of the recipe's OWN greedy text: what the
                user of that backbone gets (the head in float; teacher-forced, so rounds overlap)
-  decode       median milliseconds of one plain step, two threads; compare only rows measured side by side
+  decode       milliseconds of one plain step, one thread, rows in turns: median of the turns' medians [least most]
 
 Each step is kept, in the results file or in the work folder, and not done again: `texts` (prompts and the float
 graph's answers), `quantise` (all files), `measure` (the first recipe that has no row), `drafts` (the head over every
-row that lacks it), `table`. Without --only all of them run.
+row that lacks it), `time` (all rows anew, side by side), `table`. Without --only all of them run.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from mtplab.pipeline.cache import file_sha256
 from mtplab.speculation.intervals import wilson
 
 THREADS = 2
+TURNS, STEPS = 8, 15
 REFERENCES = ("float", "dynamic_int8")
 
 
@@ -70,8 +71,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     prompt_positions: int
     equal_tokens: float
     perplexity: float
-    decode_ms: float
     measured_at: str
+    decode_ms: tuple[float, float, float] | None = None
     accepted: float | None = None
     alphas: list[float] | None = None
     rounds: int | None = None
@@ -95,7 +96,7 @@ def main() -> None:
     given.work.mkdir(parents=True, exist_ok=True)
     results = _results(given)
     chosen = [recipe_named(name) for name in dict.fromkeys([*REFERENCES, *given.recipe])]
-    steps = {"texts": _texts, "quantise": _quantise, "measure": _measure, "drafts": _drafts}
+    steps = {"texts": _texts, "quantise": _quantise, "measure": _measure, "drafts": _drafts, "time": _time}
     for name, step in steps.items():
         if given.only in (None, name):
             step(given, results, chosen)
@@ -115,7 +116,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--prompts", default="assistant")
     parser.add_argument("--per-class", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=48)
-    parser.add_argument("--only", choices=("texts", "quantise", "measure", "drafts", "table"))
+    parser.add_argument("--only", choices=("texts", "quantise", "measure", "drafts", "time", "table"))
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "mtplab-low-bit")
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results" / "low_bit_smollm2.json")
     return parser.parse_args()
@@ -152,7 +153,7 @@ def _texts(given: argparse.Namespace, results: Results, chosen: list[Recipe]) ->
             prompts.append((prompt.prompt_class, tokens))
     del model
     runtime = LiteRtBackbone(given.graph, THREADS, "in_place")
-    results.texts = [Text(klass, tokens, _greedy(runtime, tokens, given.tokens)[0]) for klass, tokens in prompts]
+    results.texts = [Text(klass, tokens, _greedy(runtime, tokens, given.tokens)) for klass, tokens in prompts]
 
 
 def _file(given: argparse.Namespace, recipe: Recipe) -> Path:
@@ -185,15 +186,14 @@ def _row(given: argparse.Namespace, recipe: Recipe, texts: list[Text]) -> Row:
     seen = path.with_suffix(".json") if recipe.rules else None
     graph = msgspec.json.decode(seen.read_bytes(), type=Audit) if seen else audit(path)
     runtime = LiteRtBackbone(path, THREADS, "in_place")
-    same, nll, equal, times, choices, states = [], [], [], [], {}, {}
+    same, nll, equal, choices, states = [], [], [], {}, {}
     for number, text in enumerate(texts):
         start = len(text.prompt) - 1
         logits = runtime.score([*text.prompt, *text.output][:-1])[0]
         choices[str(number)] = logits[:start].argmax(-1)
         same += (logits[start:].argmax(-1) == np.array(text.output)).tolist()
         nll += _nll(logits[:start], text.prompt[1:])
-        own, took = _greedy(runtime, text.prompt, len(text.output))
-        times += took
+        own = _greedy(runtime, text.prompt, len(text.output))
         left = [i for i, (a, b) in enumerate(zip(own, text.output, strict=True)) if a != b]
         equal.append(left[0] if left else len(own))
         states[f"{number} tokens"] = np.array(own)
@@ -217,7 +217,6 @@ def _row(given: argparse.Namespace, recipe: Recipe, texts: list[Text]) -> Row:
         prompt_positions=len(alike),
         equal_tokens=statistics.mean(equal),
         perplexity=float(np.exp(statistics.mean(nll))),
-        decode_ms=statistics.median(times),
         measured_at=time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime()),
     )
 
@@ -262,17 +261,34 @@ def _accepted(head: Any, hidden: np.ndarray, tokens: list[int]) -> list[int]:
     return [int(count) for count in torch.stack(hits, dim=-1).long().cumprod(dim=-1).sum(dim=-1)]
 
 
-def _greedy(runtime: LiteRtBackbone, prompt: list[int], count: int) -> tuple[list[int], list[float]]:
-    """`count` tokens, through any end-of-text, and the milliseconds of every step."""
-    token = int(runtime.prefill(prompt)[0].argmax())
-    output, times = [token], []
+def _greedy(runtime: LiteRtBackbone, prompt: list[int], count: int) -> list[int]:
+    """`count` tokens, through any end-of-text."""
+    output = [int(runtime.prefill(prompt)[0].argmax())]
     for pos in range(len(prompt), len(prompt) + count - 1):
-        began = time.perf_counter()
-        logits, _ = runtime.decode(token, pos)
-        times.append((time.perf_counter() - began) * 1e3)
-        token = int(logits.argmax())
-        output.append(token)
-    return output, times
+        output.append(int(runtime.decode(output[-1], pos)[0].argmax()))
+    return output
+
+
+def _time(given: argparse.Namespace, results: Results, chosen: list[Recipe]) -> None:
+    """Plain steps of all rows in turns, forwards and backwards; the first steps of a turn do not count."""
+    paths = {r.sha256: _file(given, r) if r.rules else given.graph for r in chosen if r.sha256 in results.rows}
+    runtimes = {sha256: LiteRtBackbone(path, 1, "in_place") for sha256, path in paths.items()}
+    text = results.texts[0]
+    medians: dict[str, list[float]] = {sha256: [] for sha256 in runtimes}
+    for turn in range(TURNS + 1):
+        for sha256 in list(runtimes) if turn % 2 else reversed(runtimes):
+            runtime, times = runtimes[sha256], []
+            runtime.reset()
+            token, pos = int(runtime.prefill(text.prompt)[0].argmax()), len(text.prompt)
+            for step in range(STEPS):
+                began = time.perf_counter()
+                token = int(runtime.decode(token, pos + step)[0].argmax())
+                times.append((time.perf_counter() - began) * 1e3)
+            if turn:  # the first turn only warms up
+                medians[sha256].append(statistics.median(times[3:]))
+    for sha256, of in medians.items():
+        spread = statistics.median(of), min(of), max(of)
+        results.rows[sha256] = msgspec.structs.replace(results.rows[sha256], decode_ms=spread)
 
 
 def _nll(logits: np.ndarray, tokens: list[int]) -> list[float]:
@@ -286,15 +302,16 @@ def table(results: Results) -> str:
     """The rows by size of their weights, for people."""
     lines = [
         f"{'recipe':<26} {'weights MB':>10} {'file MB':>8} {'top-1':>6} {'95 %':>12} {'prompts':>8} {'equal':>6} "
-        f"{'perpl.':>7} {'accepted':>8} {'α by position':>15} {'decode ms':>9}"
+        f"{'perpl.':>7} {'accepted':>8} {'α by position':>15} {'decode ms':>20}"
     ]
     for row in sorted(results.rows.values(), key=lambda row: -row.weight_bytes):
         accepted = "–" if row.accepted is None else f"{row.accepted:.2f}"
+        decode = "–" if row.decode_ms is None else "{:.1f} [{:.1f} {:.1f}]".format(*row.decode_ms)
         lines.append(
             f"{row.recipe:<26} {row.weight_bytes / 1e6:>10.1f} {row.file_bytes / 1e6:>8.1f} {row.top1:>6.3f} "
             f"{row.top1_low:>6.3f}–{row.top1_high:.3f} {row.top1_prompts:>7.3f} {row.equal_tokens:>6.1f} "
             f"{row.perplexity:>7.2f} {accepted:>8} {' '.join(f'{a:.2f}' for a in row.alphas or []):>15} "
-            f"{row.decode_ms:>9.1f}"
+            f"{decode:>20}"
         )
     row = next(iter(results.rows.values()))
     lines.append(
