@@ -25,7 +25,7 @@ from mtplab.engine.options import (
 from mtplab.model.kinds import KINDS
 from mtplab.session import events as ev
 from mtplab.session.events import Event
-from mtplab.session.identity import RUNTIMES
+from mtplab.session.identity import RUNTIMES, TOKEN_RUNNER
 from mtplab.session.text import clean_text
 
 _FILE = click.Path(exists=True, dir_okay=False, resolve_path=True)
@@ -159,7 +159,7 @@ class Narrator:
               help="0 is greedy; above, outputs are sampled and drafting keeps their distribution.")  # fmt: skip
 @click.option("--top-k", type=click.IntRange(1), help="Sample among the K most likely tokens only.")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of sampling; rounds count it up.")
-@click.option("--runtime", type=click.Choice(RUNTIMES), default=RUNTIMES[0], show_default=True,
+@click.option("--runtime", type=click.Choice(RUNTIMES), default=TOKEN_RUNNER, show_default=True,
               help="What decodes on the phone; litert-lm: LiteRT-LM's own program, on a bundle.")  # fmt: skip
 @click.option("--reconnect", "reconnect_s", default=60.0, show_default=True, type=click.FloatRange(0, 3600),
               help="Seconds to wait for a phone whose cable was lost in a round.")  # fmt: skip

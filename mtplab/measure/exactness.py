@@ -6,10 +6,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from mtplab.measure.protocol import PromptRun
+from mtplab.measure.protocol import ARRIVAL, PromptRun
 
 NEAR_TIE = 1e-3
-ARRIVAL = "arrival"  # stamps of a text that came in pieces
 _CUT_OTHERWISE = 2  # tokens by which equal text may differ in length, cut at different places
 
 

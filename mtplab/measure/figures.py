@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from mtplab.measure.protocol import PromptRun, ProtocolRun, output_sha256
+from mtplab.measure.protocol import ARRIVAL, PromptRun, ProtocolRun, output_sha256
 from mtplab.session.events import Figure
 from mtplab.speculation.acceptance import (
     AcceptCounts,
@@ -108,7 +108,7 @@ def prompt_figures(run: PromptRun) -> PromptFigures:
         input_tokens=run.input_tokens,
         output_tokens=len(run.tokens),
         output_sha256=output_sha256(t.id for t in run.tokens),
-        ttft_ms=_ttft_ms(stamps, reasons, heard=run.stamps == "arrival") if trusted else None,
+        ttft_ms=_ttft_ms(stamps, reasons, heard=run.stamps == ARRIVAL) if trusted else None,
         tpot_ms=_tpot_ms(stamps, first, reasons) if trusted else None,
         tokens_per_s=_tokens_per_s(run, reasons) if trusted else None,
         decode_us=(stamps[-1] - stamps[0]) // 1000 if trusted and len(stamps) > first else None,
@@ -119,11 +119,11 @@ def prompt_figures(run: PromptRun) -> PromptFigures:
         draft_us=_total_us(r.draft_ns for r in run.rounds),
         verify_us=_total_us(r.verify_ns for r in run.rounds),
         stamps_us=[s // 1000 for s in stamps],
-        evidence="rounds" if run.rounds else "arrivals" if run.stamps == "arrival" else "stamps",
+        evidence="rounds" if run.rounds else "arrivals" if run.stamps == ARRIVAL else "stamps",
         reasons=reasons,
         gammas=[r.gamma for r in rounds] if len(gammas) > 1 else [],
         handover_us=_total_us(r.handover_ns for r in run.rounds),
-        arrival=run.stamps == "arrival",
+        arrival=run.stamps == ARRIVAL,
         ttft_derived_ms=run.runtime.ttft_derived_ms if run.runtime else None,
         first_tokens=first,
     )
@@ -135,7 +135,7 @@ def run_figures(run: ProtocolRun) -> list[PromptFigures]:
 
 
 def _untimed_tokens(run: PromptRun, stamps: list[int]) -> int:
-    if run.stamps != "arrival" or not stamps:
+    if run.stamps != ARRIVAL or not stamps:
         return 1
     held_back = bool(run.rounds) and run.reason == "limit"
     return sum(stamp == stamps[0] for stamp in stamps) + held_back
@@ -167,7 +167,7 @@ def _tokens_per_s(run: PromptRun, reasons: dict[str, str]) -> float | None:
             "no time passed between request and end" if run.tokens else "there was no output token"
         )
         return None
-    if run.stamps == "arrival" and run.tokens[0].t_ns <= run.begin_ns:
+    if run.stamps == ARRIVAL and run.tokens[0].t_ns <= run.begin_ns:
         reasons["tokens_per_s"] = AT_ONCE
         return None
     return len(run.tokens) / (run.end_ns - run.begin_ns) * 1e9

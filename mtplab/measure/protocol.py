@@ -19,6 +19,7 @@ NAME_LIMIT = 200
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Nanoseconds = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Stamps = Literal["own", "arrival"]
+ARRIVAL: Stamps = "arrival"  # times at which pieces of streamed text came
 
 
 class TokenSeen(msgspec.Struct, frozen=True):
